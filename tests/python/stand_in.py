@@ -19,6 +19,7 @@ from support import attnsmith
 sys.path.append(str(pathlib.Path(__file__).resolve().parent / "gpu"))
 from gpu_support import reference  # noqa: E402
 
+import attnsmith._heads_first as _heads_first  # noqa: E402
 import attnsmith.functions as functions  # noqa: E402
 
 NAMES = ("attention", "varlen_attention", "paged_attention", "mla_attention", "merge_states", "append")
@@ -103,6 +104,11 @@ def attention(*arguments, **words):
         keys = k.shape[1] if kv_lens is None else int(kv_lens[b])
         o[b, :rows], lse[b, :rows] = reference(q[b, :rows], k64[b, :keys], v64[b, :keys], **_plain_options(words))
     return _results(words, q, o, lse)
+
+
+def _attention_into(out, q, k, v, **words):
+    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
+    return functions.attention(q, k, v, return_lse=True, lse_order="HND", out=out.transpose(1, 2), **words)[1]
 
 
 def varlen_attention(*arguments, **words):
@@ -375,4 +381,7 @@ def standing_in(*more_dtypes):
         for name in NAMES:
             stack.enter_context(unittest.mock.patch.object(functions, name, counted(name)))
             stack.enter_context(unittest.mock.patch.object(attnsmith, name, getattr(functions, name)))
+        # What takes heads before tokens makes the transposes that a compiler would see.
+        stack.enter_context(unittest.mock.patch.object(_heads_first, "is_tracing", lambda: True))
+        stack.enter_context(unittest.mock.patch.object(_heads_first, "attention_into", _attention_into))
         yield calls

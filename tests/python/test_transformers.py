@@ -423,7 +423,8 @@ class Transformers(unittest.TestCase):
         page = (REPOSITORY / "docs/transformers.md").read_text(encoding="utf-8").partition("\n## ")[0]
         cells = re.findall(r"^\| (.+?) \| .+ \|$", page, re.MULTILINE)
         listed = set(re.findall(r"`(\w+)`", " ".join(cells)))
-        forward = "".join(inspect.getsource(getattr(self.adapter, name)) for name in ("attention_forward", "_attend", "_why_not"))
+        forward = "".join(inspect.getsource(getattr(self.adapter, name))
+                          for name in ("attention_forward", "_attend_ragged", "_has_offsets", "_why_not"))
         read = set(re.findall(r'words\.get\("(\w+)"\)', forward)) | {"indices", "block_indices"}
         parameters = set(inspect.signature(self.adapter.attention_forward).parameters) - {"module", "words"}
         self.assertEqual(listed, parameters | read | {"position_ids", "attention_chunk_size"})

@@ -6,6 +6,7 @@ import unittest
 from gpu_support import GpuTest, lengths, nan, reference, torch
 
 import attnsmith
+from attnsmith import _heads_first
 
 
 class Dense(GpuTest):
@@ -20,6 +21,11 @@ class Dense(GpuTest):
         self.assertEqual((plain.dtype, plain.device, tuple(plain.shape)), (q.dtype, q.device, tuple(out.shape)))
         self.assertEqual(lse.dtype, torch.float32)
         _, heads_first = attnsmith.attention(q, k, v, return_lse=True, lse_order="HND", **device_lens, **options)
+        if q_lens is None and options.keys() <= {"causal", "window", "softcap", "sinks", "scale"}:
+            words = {"causal": False, "kv_lens": device_lens.get("kv_lens"), **options}
+            same = _heads_first.attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)), **words)
+            self.assertEqual((same.shape, same.stride()), (plain.shape, plain.stride()))
+            self.assertTrue(torch.equal(same, plain))
         for b in range(q.shape[0]):
             rows = q.shape[1] if q_lens is None else q_lens[b]
             keys = k.shape[1] if kv_lens is None else kv_lens[b]
@@ -52,6 +58,23 @@ class Dense(GpuTest):
                         {"causal": True, "window": (9, 0), "attention_chunk": 48}):
             with self.subTest(**options):
                 self.check(*self.tensors(), **options)
+
+    def test_heads_before_tokens(self):
+        """Tensors of any memory, also where heads are as many as tokens, which a shape does not tell apart."""
+        for heads, tokens in ((4, 33), (4, 4), (1, 7), (4, 1)):
+            for rows_first in (False, True):
+                with self.subTest(heads=heads, tokens=tokens, rows_first=rows_first):
+                    q, k, v = self.tensors(q_len=tokens, kv_len=tokens, q_heads=heads, kv_heads=1)
+                    first = [tensor.transpose(1, 2) for tensor in (q, k, v)]
+                    if not rows_first:
+                        first = [tensor.contiguous() for tensor in first]
+                    o, lse = attnsmith.attention(q, k, v, causal=True, return_lse=True, lse_order="HND")
+                    for _ in range(3):  # the second is remembered, the third looked up
+                        got = _heads_first.attention(*first, causal=True)
+                        self.assertTrue(torch.equal(got, o) and got.is_contiguous())
+                        for out in (nan(2, heads, tokens, 64, dtype=q.dtype), nan(2, tokens, heads, 64, dtype=q.dtype).transpose(1, 2)):
+                            told = _heads_first.attention_into(out, *first, causal=True, scale=None)
+                            self.assertTrue(torch.equal(out, o.transpose(1, 2)) and torch.equal(told, lse))
 
     def test_more_queries_than_keys(self):
         self.check(*self.tensors(q_len=40, kv_len=17), causal=True)  # the first rows see nothing

@@ -102,7 +102,7 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, stream: int, form
     if (order is not None and order.held) or not framework.ordered:
         dispatch.settle(index, stream)
     if made:
-        out = recipe.finish(framework.result(out))
+        out = framework.result(out)
     if status is not None:
         status = framework.result(status)
         return (out, status) if lse is None else (out, framework.result(lse), status)
@@ -124,8 +124,10 @@ def _pointer_bits(form: Form, pointers: List[int], tensors: Tuple[Any, ...]) -> 
 
 
 def _new_output(dispatch: Dispatch, framework: Framework, index: int, recipe: Recipe, like: Any) -> Any:
-    if recipe.as_q and isinstance(framework, Torch):
-        return framework.empty_like(like)
+    if isinstance(framework, Torch):
+        if recipe.as_q:
+            return framework.empty_like(like)
+        return framework.empty_strided(like, recipe.o_shape, recipe.o_strides, recipe.kind)
     return framework.empty(like, recipe.o_shape, recipe.kind, dispatch.runtime.allocate, index)
 
 

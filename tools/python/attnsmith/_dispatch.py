@@ -46,8 +46,8 @@ class Prepared:
 class Recipe:
     """All that calls with the same layouts and options share."""
 
-    __slots__ = ("entry", "nbytes", "views", "bounds", "spare", "blocks", "slots", "v_offset", "o_shape", "lse_shape",
-                 "kind", "as_q", "finish")
+    __slots__ = ("entry", "nbytes", "views", "bounds", "spare", "blocks", "slots", "v_offset", "o_shape", "o_strides",
+                 "lse_shape", "kind", "as_q")
 
     def __init__(self, dispatch: "Dispatch", form: Form, given: List[Any], options: Options, index: int,
                  pointer_bits: int) -> None:
@@ -55,13 +55,12 @@ class Recipe:
         q, k, v = problem.q, problem.k, problem.v
         self.kind = dispatch.output_kinds.of(q, given[3], problem.options[O_DTYPE])
         self.o_shape = (*problem.rows, v[1][-1])
+        self.o_strides = problem.o_strides or _views.compact_strides(self.o_shape)
         self.lse_shape, lse = None, None
         if problem.options[RETURN_LSE]:
             self.lse_shape, lse = new_lse_view(problem)
-        self.finish = problem.finish
-        self.as_q = (self.kind == q[3] and given[0][1] == self.o_shape
-                     and tuple(given[0][2]) == _views.compact_strides(self.o_shape))
-        o = problem.as_kernel(given[3] or new_view(self.o_shape, self.kind, q))
+        self.as_q = (self.kind == q[3] and given[0][1] == self.o_shape and tuple(given[0][2]) == self.o_strides)
+        o = problem.as_kernel(given[3] or (0, self.o_shape, self.o_strides, self.kind, q[4]))
         bits = pointer_bits
         operands = (*problem.inputs, o)
         for _, _, strides, kind, _ in operands:

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from . import functions
+from . import _heads_first, functions
 from ._served import Served
 from .errors import InvalidRequest, Unsupported
 
@@ -76,8 +76,7 @@ def _sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p
     """query, key, value: [batch, heads, tokens, head_dim]. Gives o like query and lse [batch, q_heads, q_len]."""
     _refuse_dropout(dropout_p, return_debug_mask)
     out = torch.empty_like(query)
-    _, lse = functions.attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), causal=is_causal,
-                                 scale=scale, return_lse=True, lse_order="HND", out=out.transpose(1, 2))
+    lse = _heads_first.attention_into(out, query, key, value, causal=is_causal, scale=scale)
     served.count(_SDPA)
     return out, lse, None, None, query.shape[2], key.shape[2], *_seeds(query)
 

@@ -33,7 +33,7 @@ class Problem(NamedTuple):
     options: Options  # the common ones
     rows: Sequence[int]  # the shape of a new o, less its last axis
     as_kernel: Callable[[View], View] = lambda view: view  # of o and lse
-    finish: Callable[[Any], Any] = lambda tensor: tensor  # of a new o
+    o_strides: Optional[Tuple[int, ...]] = None  # of a new o, which only torch makes of any but row-major ones
     head_dim_kpe: Optional[int] = None  # of op mla alone: what says that it is this op
     q_pe: Optional[View] = None
     kpe: Optional[View] = None

@@ -183,26 +183,15 @@ def _resolve(views: List[Any], options: Options) -> Problem:
         keys, is_causal, window = _causal_from_the_top(q_len, k[1][1])
         if keys < k[1][1]:
             k, v = _views.shortened(k, 1, keys), _views.shortened(v, 1, keys)
-    heads = q_shape[-3:-2]  # none for two axes
+    lead, heads = q_shape[:-3], q_shape[-3:-2]  # none for two axes
+    *outer, of_token, of_head, of_column = _views.compact_strides((*lead, q_len, q_heads, v[1][-1]))
+    o_strides = (*outer, *((of_head,) if heads else ()), of_token, of_column)
     return Problem(q, k, v, batch_views(), "dense", None, batch, q_len, k[1][1],
-                   (is_causal, window, None, None, scale, *others), (*q_shape[:-3], q_len, *heads),
-                   lambda view: _as_rows(view, batch, len(heads)), _transposed if heads else lambda tensor: tensor)
+                   (is_causal, window, None, None, scale, *others), (*lead, *heads, q_len),
+                   lambda view: _as_batch(view, "out"), o_strides)
 
 
 _SDPA = Form(("query", "key", "value", "out", "sinks", "alibi_slopes"), {0, 1, 2}, _resolve)
-
-
-def _as_rows(view: View, batch: int, has_heads: int) -> View:
-    """The new row-major [..., len, heads, dim] as [batch, len, heads, dim]."""
-    pointer, shape, strides, kind, device = view
-    if not has_heads:
-        shape, strides = (*shape[:-1], 1, shape[-1]), (*strides[:-1], 0, strides[-1])
-    length, heads, dim = shape[-3:]
-    return pointer, (batch, length, heads, dim), (length * heads * dim, *strides[-3:]), kind, device
-
-
-def _transposed(tensor: Any) -> Any:
-    return tensor.transpose(-3, -2)
 
 
 try:

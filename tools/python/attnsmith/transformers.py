@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple, cast
 
 try:
     import torch
@@ -24,7 +24,7 @@ try:
 except ImportError as error:
     raise ImportError(f"attnsmith.transformers needs PyTorch and transformers: pip install torch transformers ({error})") from error
 
-from . import _spans, _transformers_masks, functions
+from . import _heads_first, _spans, _transformers_masks, functions
 from ._served import Served
 from ._transformers_masks import Said
 from .errors import InvalidRequest, Unsupported
@@ -119,33 +119,40 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
         return _by_sdpa(why, module, query, key, value, attention_mask, said, dropout, scaling, softcap, s_aux, words)
     assert said is not None  # else there is a mask that is SDPA's, which was passed on
     query, key, value = _as_taken(query, key, value)
-    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    options: Dict[str, Any] = {"causal": said.causal, "scale": scaling, "softcap": softcap,
-                               "sinks": None if s_aux is None else s_aux.float()}
+    sinks = None if s_aux is None else s_aux.float()
     try:
-        function, o = _attend(q, k, v, said, words, options)
+        if said.kind == "spans" or said.kind == "plain" and _has_offsets(words):
+            o = _attend_ragged(query, key, value, said, words, causal=said.causal, scale=scaling, softcap=softcap, sinks=sinks)
+            _served.count("varlen_attention")
+        else:
+            o = _heads_first.attention(
+                query, key, value, causal=said.causal, window=_window_of(said), softcap=softcap, sinks=sinks, scale=scaling,
+                kv_lens=said.numbers if said.kind == "lengths" else None)
+            _served.count("attention")
     except InvalidRequest as error:
         raise _with_remedy(error) from None
-    _served.count(function)
     return o, None
 
 
-def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, said: Said, words: Dict[str, Any],
-            options: Dict[str, Any]) -> Tuple[str, torch.Tensor]:
-    """The name of the function that served, and o."""
+def _has_offsets(words: Dict[str, Any]) -> bool:
+    return words.get("cu_seq_lens_q") is not None and words.get("cu_seq_lens_k") is not None
+
+
+def _window_of(said: Said) -> Optional[Tuple[int, int]]:
+    return None if said.window is None else (said.window, said.window)
+
+
+def _attend_ragged(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, said: Said, words: Dict[str, Any],
+                   **options: Any) -> torch.Tensor:
+    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
     if said.kind == "spans":
-        return "varlen_attention", _spans.attend_spans(q, k, v, said.numbers, window=said.window, **options)
-    options["window"] = None if said.window is None else (said.window, said.window)
-    if said.kind == "lengths":
-        return "attention", functions.attention(q, k, v, kv_lens=said.numbers, **options)
-    q_indptr, kv_indptr = words.get("cu_seq_lens_q"), words.get("cu_seq_lens_k")
-    if q_indptr is not None and kv_indptr is not None:
-        flat = [tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v)]
-        o = functions.varlen_attention(
-            flat[0], flat[1], flat[2], q_indptr.int(), kv_indptr.int(), max_q_len=_bound(words.get("max_length_q")),
-            max_kv_len=_bound(words.get("max_length_k")), **options)
-        return "varlen_attention", o.view(*q.shape[:-1], -1)
-    return "attention", functions.attention(q, k, v, **options)
+        return _spans.attend_spans(q, k, v, said.numbers, window=said.window, **options)
+    flat = [tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v)]
+    o = functions.varlen_attention(
+        flat[0], flat[1], flat[2], words["cu_seq_lens_q"].int(), words["cu_seq_lens_k"].int(),
+        max_q_len=_bound(words.get("max_length_q")), max_kv_len=_bound(words.get("max_length_k")), window=_window_of(said),
+        **options)
+    return cast(torch.Tensor, o.view(*q.shape[:-1], -1))
 
 
 def _with_remedy(error: InvalidRequest) -> InvalidRequest:
@@ -177,11 +184,12 @@ def _why_not(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropou
 def _as_taken(*tensors: torch.Tensor) -> List[torch.Tensor]:
     """Of the dtype of autocast, where that is on; a tensor of fp32 is refused by name otherwise. Columns lie one after the
     other, in a copy where a model's own do not."""
-    device = tensors[0].device.type
-    if torch.is_autocast_enabled(device) and any(tensor.dtype == torch.float32 for tensor in tensors):
-        dtype = torch.get_autocast_dtype(device)
-        tensors = tuple(tensor.to(dtype) for tensor in tensors)
-    return [tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in tensors]
+    if any([tensor.dtype == torch.float32 for tensor in tensors]):
+        device = tensors[0].device.type
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            tensors = tuple(tensor.to(dtype) for tensor in tensors)
+    return [tensor if tensor.stride()[-1] == 1 else tensor.contiguous() for tensor in tensors]
 
 
 def _by_sdpa(why: str, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
