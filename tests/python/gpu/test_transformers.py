@@ -145,8 +145,10 @@ class OfArchitecture:
                 got = model.generate_batch(
                     prompts.tolist(), progress_bar=False,
                     generation_config=transformers.GenerationConfig(max_new_tokens=STEPS, do_sample=False, pad_token_id=0),
-                    # Little memory, since other tests may run beside.
-                    continuous_batching_config=transformers.ContinuousBatchingConfig(use_cuda_graph=graphs, max_memory_percent=0.02))
+                    # Little memory, since other tests may run beside. On a busy GPU transformers' asynchronous batching now
+                    # and then gives zeros or other tokens, with FlashAttention-3's functions as well.
+                    continuous_batching_config=transformers.ContinuousBatchingConfig(
+                        use_cuda_graph=graphs, max_memory_percent=0.02, use_async_batching=False))
                 self.assertEqual([given.error for given in got.values() if given.error], [])
                 rows = [given.generated_tokens for given in got.values()]
                 self.assert_starts(torch.tensor(rows, device=DEVICE), tokens, decided)
