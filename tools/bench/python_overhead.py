@@ -3,13 +3,16 @@
 The problems are tiny, so that the GPU is never behind. Each round enqueues CALLS calls of one case and waits outside of
 the timed part; rounds go over all cases in turn, so that a disturbance of the host meets all of them. Printed are the
 median and the least over the rounds, in microseconds a call, and the same as multiples of an empty call through ctypes:
-hosts differ several times over, these multiples much less. "for scale" are costs that no binding gets below.
-ATTNSMITH_LIBRARY, or an installed wheel, is what is measured.
+hosts differ several times over, these multiples much less. "for scale" are costs that no binding gets below. Beside
+them stand FlashAttention-3's and FlashInfer's own functions where PYTHONPATH has them. ATTNSMITH_LIBRARY, or an installed
+wheel, is what is measured.
 """
 
 import argparse
 import ctypes
 import gc
+import importlib
+import importlib.util
 import json
 import statistics
 import sys
@@ -81,6 +84,16 @@ def cases():
     swapped_q, swapped_k = dense_q.transpose(1, 2), dense_k.transpose(1, 2)
     operator = torch.ops.attnsmith.attention
     sdpa, own = torch.nn.functional.scaled_dot_product_attention, attnsmith.torch.scaled_dot_product_attention
+    peers = {}
+    if importlib.util.find_spec("flash_attn_interface"):
+        flash = importlib.import_module("flash_attn_interface")
+        peers["FlashAttention-3, flash_attn_func"] = lambda: flash.flash_attn_func(dense_q, dense_k, dense_k, causal=True)
+        peers["FlashAttention-3, paged decode"] = lambda: flash.flash_attn_with_kvcache(
+            q[:, None], kv[:, 0], kv[:, 1], cache_seqlens=kv_lens, page_table=table, causal=True)
+    if importlib.util.find_spec("flashinfer"):
+        flashinfer = importlib.import_module("flashinfer")
+        peers["FlashInfer, single prefill"] = lambda: flashinfer.single_prefill_with_kv_cache(
+            dense_q[0], dense_k[0], dense_k[0], causal=True)
     return {
         SCALE: empty_call(),
         "bare launch, for scale": bare_launch(call, stream),
@@ -93,6 +106,7 @@ def cases():
         "paged_attention(), decode": lambda: attnsmith.paged_attention(q, kv, table, kv_lens),
         "attnsmith.torch sdpa": lambda: own(swapped_q, swapped_k, swapped_k, is_causal=True, enable_gqa=True),
         "torch's own sdpa": lambda: sdpa(swapped_q, swapped_q, swapped_q, is_causal=True),
+        **peers,
         "torch.empty_like, for scale": lambda: torch.empty_like(dense_q),
     }
 
@@ -115,9 +129,9 @@ def main():
         return 0
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, attnsmith {attnsmith.__version__}")
     unit = results[SCALE]
-    print(f"{'':32} {'median':>10} {'least':>10}   empty calls")
+    print(f"{'':34} {'median':>10} {'least':>10}   empty calls")
     for name, (median, least) in results.items():
-        print(f"{name:32} {median:7.2f} us {least:7.2f} us {median / unit[0]:6.1f} {least / unit[1]:6.1f}")
+        print(f"{name:34} {median:7.2f} us {least:7.2f} us {median / unit[0]:6.1f} {least / unit[1]:6.1f}")
     return 0
 
 

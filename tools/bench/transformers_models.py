@@ -5,9 +5,10 @@
 
 Weights are random. "tokens" times greedy decoding after a prompt by each implementation in turn, so that a disturbance
 meets all of them, and prints the median of the rounds and its ratio over sdpa. "first-token" starts a process for each
-implementation, twice: attnsmith's with an empty cache of kernels, with that of the first run, and with one that was made
-from a record alone, where nothing may be compiled. --json FILE keeps all numbers. An implementation that this machine
-lacks is named and left out. ATTNSMITH_LIBRARY, or an installed wheel, is what is measured.
+implementation, twice, where FlashInfer's first one finds nothing built; attnsmith's with an empty cache of kernels, with
+that of the first run, and with one that was made from a record alone, where nothing may be compiled. --json FILE keeps all
+numbers. An implementation that this machine lacks is named and left out. ATTNSMITH_LIBRARY, or an installed wheel, is
+what is measured.
 """
 
 import argparse
@@ -172,10 +173,14 @@ def one_first_token(options):
     print(json.dumps({**steps, "a second one": time.time() - start}))
 
 
+def counters(attnsmith, folder):
+    return attnsmith.Runtime(cache_dirs=folder).cache("stat")["counters"]
+
+
 def first_token(options):
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        staging, fleet, record = (pathlib.Path(folder) / name for name in ("staging", "fleet", "record.jsonl"))
+        staging, fleet, record, built = (pathlib.Path(folder) / name for name in ("staging", "fleet", "record.jsonl", "built"))
 
         def run(label, implementation, **environment):
             command = [sys.executable, "-B", __file__, CHILD, "--implementation", implementation, "--model", options.model[0],
@@ -196,16 +201,18 @@ def first_token(options):
                 print(f"{implementation} is left out: {missing(implementation)}")
                 continue
             for label in ("first run", "second run"):
-                run(f"{implementation}, {label}", implementation)
+                run(f"{implementation}, {label}", implementation, FLASHINFER_WORKSPACE_BASE=str(built))
         cache = {"ATTNSMITH_CACHE_DIR": str(staging)}
         run("attnsmith, empty cache", "attnsmith", **cache, ATTNSMITH_RECORD=str(record))
         run("attnsmith, warm cache", "attnsmith", **cache)
         from launches import import_attnsmith
         attnsmith = import_attnsmith()
         made = attnsmith.Runtime(cache_dirs=fleet).prewarm(recorded=record)["summary"]
+        before = counters(attnsmith, fleet)
         run(f"attnsmith, {made['compiled']} kernels by prewarm --recorded, on_miss = error", "attnsmith",
             ATTNSMITH_CACHE_DIR=str(fleet), ATTNSMITH_ON_MISS="error")
-        print("counters of that cache:", attnsmith.Runtime(cache_dirs=fleet).cache("stat")["counters"])
+        after = counters(attnsmith, fleet)
+        print("of that run: " + ", ".join(f"{after[name] - before[name]} {name}" for name in ("hits", "misses", "compiles")))
     return results
 
 
