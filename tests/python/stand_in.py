@@ -20,6 +20,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent / "gpu"))
 from gpu_support import reference  # noqa: E402
 
 import attnsmith._heads_first as _heads_first  # noqa: E402
+import attnsmith._spans as _spans  # noqa: E402
 import attnsmith.functions as functions  # noqa: E402
 
 NAMES = ("attention", "varlen_attention", "paged_attention", "mla_attention", "merge_states", "append")
@@ -82,7 +83,7 @@ _taken = {torch.float16, torch.bfloat16}
 
 def _check(q, k, v):
     if q.dtype not in _taken:
-        raise attnsmith.InvalidRequest("q.dtype", str(q.dtype), "fp16 or bf16")
+        raise attnsmith.Unsupported(f"tensors of {q.dtype}")
     for name, tensor in (("k", k), ("v", v)):
         if tensor.dtype != q.dtype and tensor.dtype.itemsize != 1:
             raise attnsmith.InvalidRequest(f"{name}.dtype", str(tensor.dtype), f"{q.dtype} as q has")
@@ -382,6 +383,7 @@ def standing_in(*more_dtypes):
             stack.enter_context(unittest.mock.patch.object(functions, name, counted(name)))
             stack.enter_context(unittest.mock.patch.object(attnsmith, name, getattr(functions, name)))
         # What takes heads before tokens makes the transposes that a compiler would see.
-        stack.enter_context(unittest.mock.patch.object(_heads_first, "is_tracing", lambda: True))
+        for module in (_heads_first, _spans):
+            stack.enter_context(unittest.mock.patch.object(module, "wants_operators", lambda: True))
         stack.enter_context(unittest.mock.patch.object(_heads_first, "attention_into", _attention_into))
         yield calls

@@ -348,7 +348,7 @@ class FakeTorch(types.ModuleType):
             self.shape, self._strides, self.dtype = shape, strides, dtype
             self.is_cuda, self.requires_grad = device >= 0, requires_grad
             self.device = f"cuda:{device}" if device >= 0 else "cpu"
-            self._index = device
+            self._index, self.negates = device, False
 
         def data_ptr(self):
             return 4096
@@ -358,6 +358,9 @@ class FakeTorch(types.ModuleType):
 
         def get_device(self):
             return self._index
+
+        def is_neg(self):
+            return self.negates
 
         def __dlpack__(self, stream=None):
             raise AssertionError("a capsule was made of a torch tensor")
@@ -392,6 +395,15 @@ class Torch(PythonTest):
         self.assertIn("q.detach()", error.accepted)
         self.torch.grad = False
         self.assertEqual(framework.view(tensor, "q")[0], 4096)
+
+    def test_views_that_negate(self):
+        tensor = FakeTorch.Tensor()
+        framework = _frameworks.of(tensor, "q")
+        self.torch.grad = False
+        self.assertEqual(len(framework.layouts((tensor, tensor))[0]), 2)
+        tensor.negates = True
+        self.assertIsNone(framework.layouts((FakeTorch.Tensor(), tensor)))
+        self.assertIn("resolve_neg", self.assert_refused("q", framework.view, tensor, "q").accepted)
 
     def test_what_is_refused(self):
         framework = _frameworks.of(FakeTorch.Tensor(), "q")

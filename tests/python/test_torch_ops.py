@@ -119,6 +119,18 @@ class Operators(unittest.TestCase):
                 results.append((call(*given), given))
         return graphs, results
 
+    def test_what_looks_at_operators_sees_them(self):
+        """make_fx and fake tensors, which would take a launch for nothing at all."""
+        from torch._subclasses import FakeTensorMode
+        from torch.fx.experimental.proxy_tensor import make_fx
+        q, k = torch.randn(2, 5, 4, 16).half(), torch.randn(2, 7, 2, 16).half()
+        graph = make_fx(lambda q, k: attnsmith.attention(q, k, k, causal=True) * 2, tracing_mode="fake")(q, k).graph
+        self.assertIn(torch.ops.attnsmith.attention.default, [node.target for node in graph.nodes])
+        with FakeTensorMode():
+            q = torch.empty(2, 4, 5, 16, dtype=torch.float16, device="cuda")
+            o = attnsmith.torch.scaled_dot_product_attention(q, q, q)
+            self.assertEqual((o.shape, o.transpose(1, 2).is_contiguous()), (q.shape, True))
+
     def test_what_is_written_to(self):
         def new(*shape):
             return torch.randn(*shape, generator=generator).bfloat16()

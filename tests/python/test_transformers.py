@@ -4,6 +4,7 @@ import contextlib
 import copy
 import importlib.util
 import inspect
+import itertools
 import os
 import re
 import unittest
@@ -301,7 +302,7 @@ class Transformers(unittest.TestCase):
         model.set_attn_implementation("attnsmith")
         with torch.no_grad(), self.assertRaisesRegex(attnsmith.InvalidRequest, r'model\.to\("cuda"\)'):
             model(tokens)
-        with torch.no_grad(), standing_in(), self.assertRaisesRegex(attnsmith.InvalidRequest, 'dtype="bfloat16"'):
+        with torch.no_grad(), standing_in(), self.assertRaisesRegex(attnsmith.Unsupported, 'dtype="bfloat16"'):
             self.adapter.reset()
             model(tokens)
         self.assertEqual(self.adapter.report(), {"served": {}, "passed_on": []})
@@ -497,8 +498,8 @@ class Transformers(unittest.TestCase):
 
         def attend(hidden, weight, spans):
             k, v = (hidden @ weight).view(*hidden.shape[:2], 2, 48).split((32, 16), -1)
-            return _spans.attend_spans(k[:, -1:] * 2, k + 1, v, spans, causal=True, window=None, scale=None, softcap=None,
-                                       sinks=None)
+            q, k, v = ((tensor.transpose(1, 2)) for tensor in (k[:, -1:] * 2, k + 1, v))
+            return _spans.attend_spans(q, k, v, spans, causal=True, window=None, scale=None, softcap=None, sinks=None)
 
         torch._dynamo.reset()
         for rows in (1, 2):
@@ -506,6 +507,66 @@ class Transformers(unittest.TestCase):
                 tensors = torch.randn(rows, 9, 24), torch.randn(24, 96), spans[:rows]
                 got = torch.compile(attend, fullgraph=True, dynamic=False)(*tensors)
                 self.assert_same(got, attend(*tensors))
+
+    def test_a_mask_that_a_compiler_makes(self):
+        from attnsmith import _transformers_masks
+        padding = torch.tensor([[1] * 9, [0] * 2 + [1] * 7, [1] * 5 + [0] * 4, [0] * 9, [0] * 3 + [1] * 4 + [0] * 2])
+
+        def numbers(padding, q_len):
+            return _transformers_masks.attention_mask(5, q_len, 9, 9 - q_len, attention_mask=padding)[:, 0, 0, 0]
+
+        torch._dynamo.reset()
+        compiled = torch.compile(numbers, fullgraph=True)
+        for q_len in (1, 9):
+            made = numbers(padding, q_len)
+            self.assertTrue(torch.equal(compiled(padding, q_len), made))
+            spans = made.view(5, 5).tolist()  # of row, queries and keys
+            self.assertEqual([span[3:] for span in spans], [[0, 9], [2, 9], [0, 5], [0, 0], [3, 7]])
+            for row, (_, begin, end, kv_begin, kv_end) in enumerate(spans):
+                self.assertEqual(list(range(begin, end)), [i for i in range(q_len) if padding[row, 9 - q_len + i]])
+
+    def test_tensors_are_read_as_they_lie(self):
+        """What a kernel is told of tensors with heads before tokens is what it is told of torch's own views of them."""
+        from attnsmith import _heads_first, _spans, functions
+        options = (True, None, None, None, None, False, "default", "default", None)
+        offsets = torch.tensor([0, 1], dtype=torch.int32)
+
+        def views(*tensors):
+            return [tensor if tensor is None else (tensor.data_ptr(), tensor.shape, tensor.stride(), 0, 2) for tensor in tensors]
+
+        def told(problem, out):  # strides of single rows, tokens and heads say nothing
+            return ([(pointer, tuple(shape), [stride for stride, extent in zip(strides, shape) if extent > 1])
+                     for pointer, shape, strides, _, _ in (problem.q, problem.k, problem.v, out)],
+                    problem.batch, problem.max_q_len, problem.max_kv_len, problem.kv)
+
+        layouts = {"heads first": lambda *shape: torch.randn(shape),
+                   "tokens first": lambda rows, heads, tokens, dim: torch.randn(rows, tokens, heads, dim).transpose(1, 2),
+                   "in a longer cache": lambda rows, heads, tokens, dim: torch.randn(rows, heads, tokens + 5, dim)[:, :, :tokens]}
+        for (name, make), rows, tokens, heads, keys in itertools.product(layouts.items(), (1, 3), (1, 2, 7), (1, 2, 7), (9, 1)):
+            with self.subTest(name, rows=rows, tokens=tokens, heads=heads, keys=keys):
+                q, k, v = make(rows, heads, tokens, 16), make(rows, 2, keys, 16), make(rows, 2, keys, 8)
+                if keys == 1:  # whose memory lies in any way
+                    v = layouts["tokens first"](rows, 2, keys, 8)
+                flat = [tensor.transpose(1, 2) for tensor in (q, k, v)]
+                o = torch.empty(rows, tokens, heads, 8)
+                got = _heads_first._resolve(views(q, k, v, None, None, None, None), options)
+                wanted = functions._dense(views(*flat, None, None, None, None, None), options)
+                self.assertEqual(told(got, got.as_kernel(*views(o))), told(wanted, *views(o)))
+                got = _heads_first._resolve_into(views(q, k, v, None, None, None, None), options)
+                turned = o.transpose(1, 2).contiguous()
+                self.assertEqual(told(got, got.as_kernel(*views(turned))), told(wanted, *views(turned.transpose(1, 2))))
+                self.assertEqual(tuple(got.rows), (rows, heads, tokens))
+
+                pitch = _spans._pitch(2, k, v)
+                self.assertGreater(pitch, 0)
+                if rows > 1 and tokens > 1 and q.stride(0) != tokens * q.stride(2):
+                    continue  # copies are made before
+                got = _spans._resolve(views(q, k, v, None, None, None, offsets, offsets), (*options, pitch))
+                ragged = [flat[0].reshape(rows * tokens, heads, 16), *(_spans._in_a_row(tensor, pitch) for tensor in flat[1:])]
+                wanted = functions._ragged(views(*ragged, None, None, None, offsets, offsets), (*options, tokens, keys))
+                self.assertEqual(told(got, got.as_kernel(*views(o))), told(wanted, *views(o.view(rows * tokens, heads, 8))))
+                self.assertEqual(got.batch_views, wanted.batch_views)
+                self.assertEqual(tuple(got.rows), (rows, tokens, heads))
 
     def test_rows_that_lie_in_another_way_than_was_traced(self):
         from attnsmith import _spans

@@ -91,6 +91,16 @@ class Compiled(GpuTest):
         tensors = self.randn(5, 8, 64), torch.arange(5, device="cuda"), self.randn(32, 64)
         torch.testing.assert_close(torch.compile(turn, fullgraph=True)(*tensors), turn(*tensors), rtol=0, atol=0)
 
+    def test_make_fx_records_a_call(self):
+        from torch.fx.experimental.proxy_tensor import make_fx
+        tensors, others = self.dense(), self.dense()
+
+        def attend(q, k, v):
+            return attnsmith.attention(q, k, v, causal=True) * 2
+
+        recorded = make_fx(attend)(*tensors)
+        torch.testing.assert_close(recorded(*others), attend(*others), rtol=0, atol=0)
+
     def test_autocast(self):
         q, k, v = self.dense()
         compiled = torch.compile(lambda q, k, v: attnsmith.attention(q, k, v), fullgraph=True)

@@ -57,6 +57,10 @@ class Sdpa(GpuTest):
         q = self.randn(1, 2, 8, 64)
         with self.assertRaisesRegex(attnsmith.Unsupported, "attn_mask"):
             sdpa(q, q, q, attn_mask=torch.ones(8, 8, dtype=torch.bool))
+        with self.assertRaisesRegex(attnsmith.InvalidRequest, "value.shape.*8 tokens"):
+            sdpa(q[:, :, :4], q, q[:, :, :5], is_causal=True)  # of which only 4 keys count
+        with self.assertRaisesRegex(attnsmith.InvalidRequest, "resolve_neg"):
+            sdpa(q, torch._neg_view(q), q)
         with self.assertRaisesRegex(attnsmith.Unsupported, "dropout_p"):
             sdpa(q, q, q, dropout_p=0.1)
         with torch.enable_grad(), self.assertRaisesRegex(attnsmith.InvalidRequest, "value.detach"):

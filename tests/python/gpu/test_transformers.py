@@ -160,6 +160,16 @@ for _architecture in ARCHITECTURES:
 
 
 class Transformers(ModelTest):
+    def test_rows_of_one_key(self):
+        """The memory of a single key may lie in any way, and that of keys in another than that of values."""
+        from attnsmith import _spans
+        q, k, v = self.randn(3, 4, 1, 64), self.randn(3, 2, 1, 64), self.randn(3, 1, 2, 64).transpose(1, 2)
+        spans = torch.tensor([[0, 0, 1, 0, 1], [1, 0, 1, 0, 1], [2, 0, 0, 0, 0]], dtype=torch.int32)
+        for numbers in (spans.to(DEVICE), _spans.on_device(spans, DEVICE)):
+            o = _spans.attend_spans(q, k, v, numbers, causal=True, window=None, scale=None, softcap=None, sinks=None)
+            self.assertTrue(torch.equal(o[:2, 0], v[:2, :, 0].repeat_interleave(2, 1)))
+            self.assertEqual(o[2].abs().max(), 0)
+
     def test_packed_sequences(self):
         for architecture in ("Llama", "Mistral", "Gemma2"):
             with self.subTest(architecture):

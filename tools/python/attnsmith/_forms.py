@@ -106,6 +106,12 @@ def need_axes(name: str, view: View, accepted: str) -> None:
         raise InvalidRequest(f"{name}.shape", str(tuple(view[1])), accepted)
 
 
+def need_same_tokens(name: str, view: View, other_name: str, other: View, axis: int) -> None:
+    """For views that are cut or joined before the library compares them. `axis`: that of tokens."""
+    if other[1][axis] != view[1][axis]:
+        raise InvalidRequest(f"{other_name}.shape", str(tuple(other[1])), f"{view[1][axis]} tokens, as {name} has")
+
+
 def alignment_of(views: Sequence[View], pointer_bits: int = 0) -> int:
     """The class that bases (these, and what `pointer_bits` has set) and strides of the real tensors are of: 16, 8, 4 or
     2 bytes."""

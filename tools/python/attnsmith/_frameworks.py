@@ -217,6 +217,8 @@ class Torch(Framework):
                 refuse_gradient(name)
             if self.has_tangents() and self.forward_ad.unpack_dual(tensor).tangent is not None:
                 refuse_tangent(name)
+            if tensor.is_neg():
+                raise InvalidRequest(name, "a view that negates its memory", f"{name}.resolve_neg()")
             return (tensor.data_ptr(), tensor.shape, tensor.stride(), self.kinds[tensor.dtype],
                     tensor.get_device() << 32 | 2)
         except KeyError:
@@ -241,7 +243,7 @@ class Torch(Framework):
             for tensor in tensors:
                 if tensor is None:
                     layouts.append(None)
-                elif not tensor.is_cuda or gradients and tensor.requires_grad:
+                elif not tensor.is_cuda or gradients and tensor.requires_grad or tensor.is_neg():
                     return None
                 else:
                     pointers.append(tensor.data_ptr())

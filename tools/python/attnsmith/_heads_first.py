@@ -7,9 +7,9 @@ from typing import Any, List, Optional, Tuple
 
 from . import functions
 from ._attend import attend
-from ._forms import Form, Problem, batch_views, need_axes
+from ._forms import Form, Problem, batch_views, need_axes, need_same_tokens
 from ._options import Options
-from ._tracing import is_tracing
+from ._tracing import wants_operators
 from ._views import View
 
 
@@ -17,7 +17,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool, window: Optional[Tuple[An
               softcap: Optional[float] = None, sinks: Any = None, scale: Optional[float] = None,
               kv_lens: Any = None) -> Any:
     """Gives o [batch, q_len, q_heads, head_dim_vo]. Otherwise as functions.attention."""
-    if is_tracing():  # a compiler makes no transposes, but wants an operator
+    if wants_operators():  # a compiler makes no transposes, but wants an operator
         q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
         return functions.attention(q, k, v, causal=causal, window=window, softcap=softcap, sinks=sinks, scale=scale,
                                    kv_lens=kv_lens)
@@ -38,6 +38,7 @@ def _options(causal: bool, window: Optional[Tuple[Any, Any]], softcap: Optional[
 def _resolve(views: List[Any], options: Options) -> Problem:
     for name, view in zip("qkv", views):
         need_axes(name, view, "[batch, heads, tokens, head_dim]")
+    need_same_tokens("k", views[1], "v", views[2], 2)
     q, k, v = map(_transposed, views[:3])
     return Problem(q, k, v, batch_views(kv_lens=views[6]), "dense", None, q[1][0], q[1][1], k[1][1], options, q[1][:-1])
 

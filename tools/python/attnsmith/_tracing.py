@@ -15,13 +15,23 @@ def is_tracing() -> bool:
     return torch is not None and torch.compiler.is_compiling()
 
 
+def wants_operators() -> bool:
+    """Whether somebody looks at the operators that are called: what traces the caller, or one of torch's dispatch modes, such
+    as that of make_fx or of fake tensors, to which a launch is nothing."""
+    if is_tracing():
+        return True
+    torch = sys.modules.get("torch")
+    modes = getattr(getattr(torch, "_C", None), "_len_torch_dispatch_stack", None)
+    return modes is not None and modes() > 0
+
+
 def traceable(function: _Function) -> _Function:
-    """The function, but an operator of torch.library with the same arguments while torch traces its call."""
+    """The function, but an operator of torch.library with the same arguments where its call is to be seen."""
     name = function.__name__
 
     @functools.wraps(function)
     def call(*arguments: Any, **words: Any) -> Any:
-        if is_tracing():
+        if wants_operators():
             from ._torch_ops import TRACED
             return TRACED[name](*arguments, **words)
         return function(*arguments, **words)

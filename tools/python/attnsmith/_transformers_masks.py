@@ -51,7 +51,7 @@ def read(mask: Optional[torch.Tensor]) -> Optional[Said]:
     for code, (kind, causal) in _CODES.items():
         if mask.shape[3] == code:
             numbers = mask[:, 0, 0, 0]
-            numbers = numbers.view(-1, _spans.COLUMNS) if kind == "spans" else numbers
+            numbers = numbers.view(-1, _spans.COLUMNS) if kind == "spans" else numbers.contiguous()  # a model may expand it
             return Said(kind, causal, None if mask.shape[1] == 1 else mask.shape[1] - 1, numbers)
     raise Unsupported("attention: the model's own code changes the mask that its layers are given: take "
                       'attn_implementation="sdpa"')
@@ -224,25 +224,30 @@ def _is_of_tokens(mask: torch.Tensor, kv_length: int, kv_offset: int, end: Any, 
 
 def _padded(mask: torch.Tensor, q_length: int, kv_length: int, kv_offset: int, end: Any, parts: _Parts) -> Optional[torch.Tensor]:
     """mask: True for tokens, False for padding, [batch, tokens seen so far]. None where there is padding between tokens."""
+    waits, device = not _may_not_wait(), mask.device
     mask = mask[:, kv_offset:kv_offset + kv_length].bool()
-    mask = torch.nn.functional.pad(mask, (0, kv_length - mask.shape[1]))
-    places = torch.arange(kv_length, device=mask.device, dtype=_NUMBERS)
-    if parts.causal:
-        mask = mask & (places < end)
-    count = mask.sum(-1, dtype=_NUMBERS)
-    kv_begin = torch.where(mask, places, kv_length).amin(-1)
-    kv_end = torch.where(mask, places + 1, 0).amax(-1)
-    together = (kv_end - kv_begin == count) | (count == 0)
-    kv_begin = torch.where(count == 0, kv_end, kv_begin)
-    if _may_not_wait():
-        torch._assert_async(together.all(), "attention_mask has padding between tokens")
-    else:
-        from_the_first = (kv_begin == 0) & (kv_end == end)
-        facts = torch.stack((together.all(), from_the_first.all())).tolist()
-        if not facts[0]:
-            return None
-        if facts[1] and parts.causal:
-            return _mask_of("lengths", True, parts.window, kv_end)
+    if not waits or mask.shape[1] != kv_length:
+        mask = torch.nn.functional.pad(mask, (0, kv_length - mask.shape[1]))
+    if parts.causal and not (waits and isinstance(end, int) and end == kv_length):
+        mask = mask & (torch.arange(kv_length, device=device) < end)
+    numbers = mask.to(torch.uint8)  # argmax takes no booleans
+    facts = [mask.sum(-1), numbers.argmax(-1), numbers.flip(-1).argmax(-1)]  # of each row
+    if isinstance(end, torch.Tensor):
+        facts.append(end.reshape(1).expand(mask.shape[0]))
+    told = torch.stack(facts).to(_NUMBERS)
+    if waits:  # what is left to do takes a tenth of the time on the host
+        told = told.cpu()
+    count, before, behind, *ends = told.unbind(0)
+    end = ends[0] if ends else end
+    kv_end = torch.where(count == 0, 0, kv_length - behind)
+    kv_begin = torch.where(count == 0, 0, before)
+    together = (kv_end - kv_begin == count).all()
+    if not waits:
+        torch._assert_async(together, "attention_mask has padding between tokens")
+    elif not together:
+        return None
+    elif parts.causal and bool(((kv_begin == 0) & (kv_end == end)).all()):
+        return _mask_of("lengths", True, parts.window, kv_end.to(device, non_blocking=True))
     # Where a place counts the queries are the last of the keys, padding included, which gets 0. Without they may be of
     # another sequence, as a decoder's are that look at what was encoded, and each of them sees all keys.
     q_begin, q_end = torch.zeros_like(kv_end), torch.full_like(kv_end, q_length)
@@ -250,8 +255,9 @@ def _padded(mask: torch.Tensor, q_length: int, kv_length: int, kv_offset: int, e
         last = end - q_length
         q_end = (kv_end - last).clamp(0, q_length).to(_NUMBERS)
         q_begin = torch.minimum((kv_begin - last).clamp(0, q_length).to(_NUMBERS), q_end)
-    rows = torch.arange(mask.shape[0], device=mask.device, dtype=_NUMBERS)
-    return _mask_of("spans", parts.causal, parts.window, torch.stack((rows, q_begin, q_end, kv_begin, kv_end), 1))
+    rows = torch.arange(mask.shape[0], device=told.device, dtype=_NUMBERS)
+    spans = torch.stack((rows, q_begin, q_end, kv_begin, kv_end), 1)
+    return _mask_of("spans", parts.causal, parts.window, _spans.on_device(spans, device) if waits else spans)
 
 
 def whole(said: Said, batch: int, q_len: int, kv_len: int, device: Any) -> Optional[torch.Tensor]:

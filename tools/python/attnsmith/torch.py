@@ -15,10 +15,10 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _frameworks, _views, functions
 from ._attend import attend
-from ._forms import Form, Problem, batch_views
+from ._forms import Form, Problem, batch_views, need_same_tokens
 from ._frameworks import Torch
 from ._options import Options, flag
-from ._tracing import is_tracing
+from ._tracing import wants_operators
 from ._views import View
 from .errors import InvalidRequest, Unsupported
 
@@ -146,7 +146,7 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
                           "kv_lens and alibi_slopes")
     if dropout_p:
         raise Unsupported(f"dropout_p {dropout_p} is not supported: there is no training; pass 0.0")
-    if is_tracing():
+    if wants_operators():
         return _traced(query, key, value, is_causal, scale, enable_gqa)
     if not isinstance(_frameworks.of(query, "query"), Torch):
         raise InvalidRequest("query", f"an object of type {type(query).__name__}", "a torch.Tensor")
@@ -160,6 +160,8 @@ def _traced(query: Any, key: Any, value: Any, is_causal: bool, scale: Optional[f
     lead, heads = query.shape[:-3], query.shape[-3:-2]
     if not enable_gqa and heads != key.shape[-3:-2]:
         raise InvalidRequest("key.shape", str(tuple(key.shape)), "as many heads as query has, or enable_gqa=True")
+    if key.shape[-2] != value.shape[-2]:
+        raise InvalidRequest("value.shape", str(tuple(value.shape)), f"{key.shape[-2]} tokens, as key has")
     q, k, v = (tensor.reshape(math.prod(lead), *(tensor.shape[-3:] if heads else (1, *tensor.shape))).transpose(1, 2)
                for tensor in (query, key, value))  # -1 would not do for tensors without elements
     window = None
@@ -174,6 +176,7 @@ def _traced(query: Any, key: Any, value: Any, is_causal: bool, scale: Optional[f
 def _resolve(views: List[Any], options: Options) -> Problem:
     q_shape, key_shape = views[0][1], views[1][1]
     q, k, v = (_as_batch(view, name) for view, name in zip(views[:3], _SDPA.names))
+    need_same_tokens("key", views[1], "value", views[2], -2)
     is_causal, _, _, _, scale, *others, enable_gqa = options
     batch, q_len, q_heads, _ = q[1]
     if not enable_gqa and q_heads != k[1][2]:
@@ -191,7 +194,8 @@ def _resolve(views: List[Any], options: Options) -> Problem:
                    lambda view: _as_batch(view, "out"), o_strides)
 
 
-_SDPA = Form(("query", "key", "value", "out", "sinks", "alibi_slopes"), {0, 1, 2}, _resolve)
+_SDPA = Form(("query", "key", "value", "out", "sinks", "alibi_slopes"), {0, 1, 2}, _resolve,
+             {"q": "query", "k": "key", "v": "value", "o": "out"})
 
 
 try:

@@ -131,6 +131,10 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
             _served.count("attention")
     except InvalidRequest as error:
         raise _with_remedy(error) from None
+    except Unsupported as error:
+        if query.dtype in (torch.float16, torch.bfloat16):
+            raise
+        raise Unsupported(f"{error}; {_REMEDIES['dtype']}", error.refusals) from None
     return o, None
 
 
@@ -144,9 +148,9 @@ def _window_of(said: Said) -> Optional[Tuple[int, int]]:
 
 def _attend_ragged(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, said: Said, words: Dict[str, Any],
                    **options: Any) -> torch.Tensor:
-    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
     if said.kind == "spans":
-        return _spans.attend_spans(q, k, v, said.numbers, window=said.window, **options)
+        return _spans.attend_spans(query, key, value, said.numbers, window=said.window, **options)
+    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
     flat = [tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v)]
     o = functions.varlen_attention(
         flat[0], flat[1], flat[2], words["cu_seq_lens_q"].int(), words["cu_seq_lens_k"].int(),
@@ -155,11 +159,13 @@ def _attend_ragged(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, 
     return cast(torch.Tensor, o.view(*q.shape[:-1], -1))
 
 
+_REMEDIES = {"dtype": 'load the model with dtype="bfloat16", or call model.to(torch.bfloat16)',
+             "device": 'move the model to a GPU, model.to("cuda")'}
+
+
 def _with_remedy(error: InvalidRequest) -> InvalidRequest:
     """An error about q, k or v, which the user of a model never made, with what to do about it there."""
-    remedies = {"dtype": 'load the model with dtype="bfloat16", or call model.to(torch.bfloat16)',
-                "device": 'move the model to a GPU, model.to("cuda")'}
-    remedy = remedies.get(error.field.rpartition(".")[2])
+    remedy = _REMEDIES.get(error.field.rpartition(".")[2])
     return error if remedy is None else InvalidRequest(error.field, error.value, f"{error.accepted}; {remedy}")
 
 
