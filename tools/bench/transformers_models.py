@@ -86,8 +86,8 @@ def model_of(name, layers=SIZE["num_hidden_layers"]):
         return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
 
 
-def generation(model, way, prompts, tokens):
-    """What generates once, and gives the seconds it took."""
+def generation(model, way, prompts, mask, tokens):
+    """What generates once, and gives the seconds it took. mask [batch, tokens]: 0 in front of shorter prompts."""
     import torch
     import transformers
 
@@ -97,11 +97,11 @@ def generation(model, way, prompts, tokens):
         start = time.perf_counter()
         if way == "batching":
             # The manager is kept for the next round, and its cache is small enough that SDPA's masks of all of it fit beside.
-            model.generate_batch(prompts.tolist(), generation_config=transformers.GenerationConfig(**options), progress_bar=False,
+            model.generate_batch([row[seen].tolist() for row, seen in zip(prompts, mask.bool())], generation_config=transformers.GenerationConfig(**options), progress_bar=False,
                                  persistent_manager=True, continuous_batching_config=transformers.ContinuousBatchingConfig(
                                      use_cuda_graph=True, max_memory_percent=0.2))
         else:
-            model.generate(prompts, attention_mask=torch.ones_like(prompts), **options,
+            model.generate(prompts, attention_mask=mask, **options,
                            **({"cache_implementation": "static"} if way == "static" else {}))
         torch.cuda.synchronize()
         return time.perf_counter() - start
@@ -119,9 +119,15 @@ def tokens_per_second(options):
             names = ["sdpa", "attnsmith"] + {"batching": ["attnsmith-flash3"], "dynamic": ["flash-attention-3"]}.get(way, [])
             for batch in options.batch:
                 prompts = torch.randint(1, SIZE["vocab_size"], (batch, options.prompt), device="cuda")
+                mask = torch.ones_like(prompts)
+                if options.padded:
+                    for row in range(batch):
+                        mask[row, :row * options.prompt // (2 * batch)] = 0
                 runs, ready = {}, {}
                 for implementation in names:
                     why = missing(implementation)
+                    if options.padded and implementation == "flash-attention-3":
+                        why = "its adapter here takes no padding"
                     if why:
                         print(f"{name} {way} x{batch}: {implementation} is left out: {why}")
                         continue
@@ -134,7 +140,7 @@ def tokens_per_second(options):
                     if not turn and way == "batching":
                         model.destroy_cached_continuous_batching_manager()
                     model.set_attn_implementation(ready[implementation])
-                    seconds = generation(model, way, prompts, options.tokens)()
+                    seconds = generation(model, way, prompts, mask, options.tokens)()
                     if turn:  # the first compiles
                         runs[implementation].append(batch * options.tokens / seconds)
                 model.destroy_cached_continuous_batching_manager()
@@ -223,6 +229,7 @@ def main():
     parser.add_argument("--way", nargs="+", choices=("dynamic", "static", "batching"), default=["dynamic", "static", "batching"])
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 16])
     parser.add_argument("--prompt", type=int, default=1024, help="tokens of each prompt")
+    parser.add_argument("--padded", action="store_true", help="prompts of half as many tokens up to all, padded on the left")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=pathlib.Path)
