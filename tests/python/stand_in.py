@@ -83,7 +83,9 @@ _taken = {torch.float16, torch.bfloat16}
 
 def _check(q, k, v):
     if q.dtype not in _taken:
-        raise attnsmith.Unsupported(f"tensors of {q.dtype}")
+        if q.dtype == torch.float32:  # a dtype of requests, for which there are no kernels
+            raise attnsmith.Unsupported(f"tensors of {q.dtype}")
+        raise attnsmith.InvalidRequest("q.dtype", str(q.dtype), "fp16 or bf16")
     for name, tensor in (("k", k), ("v", v)):
         if tensor.dtype != q.dtype and tensor.dtype.itemsize != 1:
             raise attnsmith.InvalidRequest(f"{name}.dtype", str(tensor.dtype), f"{q.dtype} as q has")
