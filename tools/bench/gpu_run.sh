@@ -81,7 +81,7 @@ sanitize() {
 }
 
 python() {
-    ATTNSMITH_LIBRARY=$bin/libattnsmith.so python3 -B tests/python/gpu/run.py --ledger "$out/PYTHON_LEDGER.json" \
+    ATTNSMITH_LIBRARY=$bin/libattnsmith.so python3 -B tests/python/gpu/run.py --jobs 8 --ledger "$out/PYTHON_LEDGER.json" \
         --sources "${PYTHON_SOURCES:-}" >"$out/python.log" 2>&1 || failed "python tests"
     note "python: $(tail -n 1 "$out/python.log")"
     ATTNSMITH_LIBRARY=$bin/libattnsmith.so python3 -B tools/bench/python_overhead.py >"$out/python_overhead.txt" 2>&1 || failed python_overhead

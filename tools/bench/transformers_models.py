@@ -97,9 +97,9 @@ def generation(model, way, prompts, mask, tokens):
         start = time.perf_counter()
         if way == "batching":
             # The manager is kept for the next round, and its cache is small enough that SDPA's masks of all of it fit beside.
-            model.generate_batch([row[seen].tolist() for row, seen in zip(prompts, mask.bool())], generation_config=transformers.GenerationConfig(**options), progress_bar=False,
-                                 persistent_manager=True, continuous_batching_config=transformers.ContinuousBatchingConfig(
-                                     use_cuda_graph=True, max_memory_percent=0.2))
+            model.generate_batch([row[seen].tolist() for row, seen in zip(prompts, mask.bool())], progress_bar=False,
+                                 generation_config=transformers.GenerationConfig(**options), persistent_manager=True,
+                                 continuous_batching_config=transformers.ContinuousBatchingConfig(use_cuda_graph=True, max_memory_percent=0.2))
         else:
             model.generate(prompts, attention_mask=mask, **options,
                            **({"cache_implementation": "static"} if way == "static" else {}))
