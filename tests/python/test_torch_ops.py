@@ -196,6 +196,11 @@ class Operators(unittest.TestCase):
                     got = compiled(q, k, v)
                 self.assertEqual(graphs, [["attention.default"]])
                 torch.testing.assert_close(got, torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal))
+        q = torch.empty(2, 4, 5, 16, dtype=torch.float16, device="meta")
+        for key, value, name in (((4, 5, 16), (4, 5, 16), "key"), ((1, 4, 5, 16), (1, 4, 5, 16), "key"),
+                                 ((2, 4, 9, 16), (2, 4, 5, 16), "value")):
+            with self.assertRaisesRegex(attnsmith.InvalidRequest, f"{name}.shape"):
+                attnsmith.torch._traced(q, q.new_empty(key), q.new_empty(value), True, None, True)
 
     def test_an_export_says_what_is_written_to(self):
         class Module(torch.nn.Module):

@@ -10,7 +10,7 @@ import re
 import unittest
 import unittest.mock
 
-from support import REPOSITORY
+from support import REPOSITORY, attnsmith
 
 try:
     import torch
@@ -119,6 +119,10 @@ class Transformers(unittest.TestCase):
                         cu_seq_lens_q=ends, cu_seq_lens_k=ends, max_length_q=7, max_length_k=7).logits
         self.assert_same(got, wanted)
         self.assertEqual([call[0] for call in calls], ["varlen_attention"] * 2)
+        model.set_attn_implementation("attnsmith")
+        with torch.no_grad(), self.assertRaisesRegex(attnsmith.InvalidRequest, "cu_seq_lens_k: an object of type list"):
+            model(tokens, position_ids=positions, use_cache=False, attention_mask=torch.ones_like(tokens), cu_seq_lens_q=ends,
+                  cu_seq_lens_k=[0, 5, 12])
 
     def test_a_chunk_that_continues_a_cache(self):
         for architecture in ARCHITECTURES:
@@ -246,7 +250,6 @@ class Transformers(unittest.TestCase):
         self.assertTrue(torch.equal(got, wanted))
 
     def test_masks_that_are_not_what_was_made(self):
-        import attnsmith
         from attnsmith import _transformers_masks
         made = _transformers_masks.attention_mask(2, 6, 6, config=None, device="cpu")
         for changed in (torch.nn.functional.pad(made, (0, 3)), torch.cat([made, made], -1), made[..., :6]):
@@ -267,7 +270,6 @@ class Transformers(unittest.TestCase):
                 self.assert_same(model(tokens[:1]).logits, wanted[:1])
 
     def test_models_that_never_call_the_interface_are_refused(self):
-        import attnsmith
         for name in ("Bloom", "CodeGen"):
             with self.subTest(name):
                 config = getattr(transformers, f"{name}Config")(vocab_size=97, hidden_size=32, n_embd=32, n_layer=1, n_head=4,
@@ -285,7 +287,6 @@ class Transformers(unittest.TestCase):
         torch.testing.assert_close(got, wanted.transpose(1, 2))
 
     def test_names(self):
-        import attnsmith
         for name in ("", "sdpa", "eager", "paged|x", None):
             with self.subTest(name), self.assertRaisesRegex(attnsmith.InvalidRequest, "^name: "):
                 self.adapter.register(name)
@@ -297,7 +298,6 @@ class Transformers(unittest.TestCase):
             self.adapter.unregister("another")
 
     def test_refusals_say_what_to_do_with_a_model(self):
-        import attnsmith
         model, tokens = model_of("Llama"), self.tokens()
         model.set_attn_implementation("attnsmith")
         with torch.no_grad(), self.assertRaisesRegex(attnsmith.InvalidRequest, r'model\.to\("cuda"\)'):
@@ -344,7 +344,6 @@ class Transformers(unittest.TestCase):
                     self.assertIn("gradients", [entry["why"][:9] for entry in self.adapter.report()["passed_on"]])
 
     def test_what_sdpa_would_drop_is_an_error(self):
-        import attnsmith
         tokens = self.tokens(2, 9)
         for architecture, word in (("Gemma2", "softcap"), ("GptOss", "s_aux")):
             with self.subTest(architecture):
@@ -354,7 +353,6 @@ class Transformers(unittest.TestCase):
                     model(tokens)
 
     def test_strict_passes_nothing_on(self):
-        import attnsmith
         self.addCleanup(self.adapter.register)
         self.adapter.register(strict=True)
         model = model_of("Llama")

@@ -59,6 +59,9 @@ class Sdpa(GpuTest):
             sdpa(q, q, q, attn_mask=torch.ones(8, 8, dtype=torch.bool))
         with self.assertRaisesRegex(attnsmith.InvalidRequest, "value.shape.*8 tokens"):
             sdpa(q[:, :, :4], q, q[:, :, :5], is_causal=True)  # of which only 4 keys count
+        for shape in ((2, 8, 64), (1, 1, 2, 8, 64), (2, 2, 8, 64)):
+            with self.assertRaisesRegex(attnsmith.InvalidRequest, "key.shape.*leading"):
+                sdpa(q, *[self.randn(*shape)] * 2)
         with self.assertRaisesRegex(attnsmith.InvalidRequest, "resolve_neg"):
             sdpa(q, torch._neg_view(q), q)
         with self.assertRaisesRegex(attnsmith.Unsupported, "dropout_p"):

@@ -106,10 +106,10 @@ def need_axes(name: str, view: View, accepted: str) -> None:
         raise InvalidRequest(f"{name}.shape", str(tuple(view[1])), accepted)
 
 
-def need_same_tokens(name: str, view: View, other_name: str, other: View, axis: int) -> None:
-    """For views that are cut or joined before the library compares them. `axis`: that of tokens."""
-    if other[1][axis] != view[1][axis]:
-        raise InvalidRequest(f"{other_name}.shape", str(tuple(other[1])), f"{view[1][axis]} tokens, as {name} has")
+def need_same_tokens(k: View, v: View, axis: int) -> None:
+    """For views that are joined before the library compares them, or that have other axes there. `axis`: that of tokens."""
+    if v[1][axis] != k[1][axis]:
+        raise InvalidRequest("v.shape", str(tuple(v[1])), f"{k[1][axis]} tokens, as k has")
 
 
 def alignment_of(views: Sequence[View], pointer_bits: int = 0) -> int:

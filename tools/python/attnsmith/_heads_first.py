@@ -38,7 +38,7 @@ def _options(causal: bool, window: Optional[Tuple[Any, Any]], softcap: Optional[
 def _resolve(views: List[Any], options: Options) -> Problem:
     for name, view in zip("qkv", views):
         need_axes(name, view, "[batch, heads, tokens, head_dim]")
-    need_same_tokens("k", views[1], "v", views[2], 2)
+    need_same_tokens(views[1], views[2], 2)
     q, k, v = map(_transposed, views[:3])
     return Problem(q, k, v, batch_views(kv_lens=views[6]), "dense", None, q[1][0], q[1][1], k[1][1], options, q[1][:-1])
 

@@ -57,7 +57,7 @@ def _resolve(views: List[Any], options: Options) -> Problem:
     q, k, v, _, _, _, q_indptr, kv_indptr = views
     rows, heads, q_len, _ = q[1]
     kv_len = k[1][2]
-    need_same_tokens("k", k, "v", v, 2)
+    need_same_tokens(k, v, 2)
     queries = _of_tokens(q, rows * q_len)
     keys, values = (_of_tokens(view, max((rows - 1) * pitch + kv_len, 0)) for view in (k, v))
     return Problem(queries, keys, values, batch_views(q_indptr=q_indptr, kv_indptr=kv_indptr), "ragged", None,

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _frameworks, _views, functions
 from ._attend import attend
-from ._forms import Form, Problem, batch_views, need_same_tokens
+from ._forms import Form, Problem, batch_views
 from ._frameworks import Torch
 from ._options import Options, flag
 from ._tracing import wants_operators
@@ -155,13 +155,21 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
                    None, flag("enable_gqa", enable_gqa)), None)
 
 
+def _check_shapes(query: Any, key: Any, value: Any) -> None:
+    """What no longer shows when leading axes are one, and keys behind the last query cut off. Raises InvalidRequest."""
+    for name, shape in (("key", key), ("value", value)):
+        if len(shape) != len(query) or tuple(shape[:-3]) != tuple(query[:-3]):
+            raise InvalidRequest(f"{name}.shape", str(tuple(shape)), f"{len(query)} axes as query has, and its leading ones")
+    if value[-2] != key[-2]:
+        raise InvalidRequest("value.shape", str(tuple(value)), f"{key[-2]} tokens, as key has")
+
+
 def _traced(query: Any, key: Any, value: Any, is_causal: bool, scale: Optional[float], enable_gqa: bool) -> Any:
     """The same in torch's own views, which a graph holds, around the operator of attention()."""
+    _check_shapes(query.shape, key.shape, value.shape)
     lead, heads = query.shape[:-3], query.shape[-3:-2]
     if not enable_gqa and heads != key.shape[-3:-2]:
         raise InvalidRequest("key.shape", str(tuple(key.shape)), "as many heads as query has, or enable_gqa=True")
-    if key.shape[-2] != value.shape[-2]:
-        raise InvalidRequest("value.shape", str(tuple(value.shape)), f"{key.shape[-2]} tokens, as key has")
     q, k, v = (tensor.reshape(math.prod(lead), *(tensor.shape[-3:] if heads else (1, *tensor.shape))).transpose(1, 2)
                for tensor in (query, key, value))  # -1 would not do for tensors without elements
     window = None
@@ -176,7 +184,7 @@ def _traced(query: Any, key: Any, value: Any, is_causal: bool, scale: Optional[f
 def _resolve(views: List[Any], options: Options) -> Problem:
     q_shape, key_shape = views[0][1], views[1][1]
     q, k, v = (_as_batch(view, name) for view, name in zip(views[:3], _SDPA.names))
-    need_same_tokens("key", views[1], "value", views[2], -2)
+    _check_shapes(q_shape, key_shape, views[2][1])
     is_causal, _, _, _, scale, *others, enable_gqa = options
     batch, q_len, q_heads, _ = q[1]
     if not enable_gqa and q_heads != k[1][2]:

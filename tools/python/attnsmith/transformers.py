@@ -151,12 +151,16 @@ def _attend_ragged(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, 
     if said.kind == "spans":
         return _spans.attend_spans(query, key, value, said.numbers, window=said.window, **options)
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    flat = [tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v)]
+    offsets = [words[name] for name in ("cu_seq_lens_q", "cu_seq_lens_k")]
+    for name, given in zip(("cu_seq_lens_q", "cu_seq_lens_k"), offsets):
+        if not isinstance(given, torch.Tensor):
+            raise InvalidRequest(name, f"an object of type {type(given).__name__}", "an int32 tensor on the GPU, [sequences + 1]")
+    flat = [tensor.flatten(0, 1) for tensor in (q, k, v)]
     o = functions.varlen_attention(
-        flat[0], flat[1], flat[2], words["cu_seq_lens_q"].int(), words["cu_seq_lens_k"].int(),
+        flat[0], flat[1], flat[2], offsets[0].int(), offsets[1].int(),
         max_q_len=_bound(words.get("max_length_q")), max_kv_len=_bound(words.get("max_length_k")), window=_window_of(said),
         **options)
-    return cast(torch.Tensor, o.view(*q.shape[:-1], -1))
+    return cast(torch.Tensor, o.view(*q.shape[:-1], o.shape[-1]))
 
 
 _REMEDIES = {"dtype": 'load the model with dtype="bfloat16", or call model.to(torch.bfloat16)',
