@@ -7,7 +7,6 @@
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <numbers>
 #include <numeric>
 
 #include "check/append_reference.hpp"
@@ -22,11 +21,6 @@ namespace attnsmith::check {
 namespace {
 
 using Extents = std::vector<std::int64_t>;
-
-double normal(Random& random) {
-    const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
-    return radius * std::cos(2 * std::numbers::pi * random.uniform());
-}
 
 constexpr std::int64_t kScaleBlock = 128;  // columns that share a scale of kv_scale block128
 
@@ -207,7 +201,7 @@ class AppendRun {
             for (std::int64_t h = 0; h < heads; ++h)
                 for (std::int64_t d = 0; d < block.shape.back(); ++d)
                     store_at(block.image->host, row_element(block, t, h) + d,
-                             encode(spec_.dtype, 2 * normal(random_)));
+                             encode(spec_.dtype, 2 * random_.normal()));
     }
 
     bool has_head_axis(const Block& block) const { return block.shape.size() == (test_.in_a_row ? 3 : 4); }
@@ -353,7 +347,7 @@ class AppendRun {
     }
 
     void make_vectors() {
-        const auto weight = [&] { return 1 + 0.2 * normal(random_); };
+        const auto weight = [&] { return 1 + 0.2 * random_.normal(); };
         const DType weights = test_.weights_in_fp32 ? DType::f32 : spec_.dtype;
         if (spec_.q_norm && test_.has_q)
             q_weight_ = make_floats("q_norm_weight", weights, {spec_.head_dim_qk}, weight);

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numbers>
 
 #include "check/elements.hpp"
 #include "check/judge.hpp"
@@ -27,11 +26,6 @@ template <typename T>
 void fill(std::vector<std::byte>& bytes, T value) {
     for (std::size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T))
         std::memcpy(bytes.data() + at, &value, sizeof(T));
-}
-
-double normal(Random& random) {
-    const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
-    return radius * std::cos(2 * std::numbers::pi * random.uniform());
 }
 
 // One tensor of the case: where it lies, and its bytes on both sides.
@@ -128,11 +122,11 @@ class MergeRun {
         if (value == -kInfinity) return;  // its o stays NaN
         Placed& o = o_states_[n];
         for (std::int64_t d = 0; d < dim(); ++d)
-            store_at(o.image.host, o.place.at(token, head, d), encode(test_.spec.dtype, normal(random_)));
+            store_at(o.image.host, o.place.at(token, head, d), encode(test_.spec.dtype, random_.normal()));
     }
 
     double draw_lse(std::int64_t token, std::int64_t head) {
-        const double value = 2 * normal(random_);
+        const double value = 2 * random_.normal();
         switch (test_.lse) {
             case MergeLse::near:
                 return value;

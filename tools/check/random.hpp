@@ -1,7 +1,9 @@
 // The suite's own random numbers: the same seed gives the same data with every compiler and standard library.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -23,6 +25,12 @@ class Random {
     // Uniform in [0, 1).
     double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
     double uniform(double low, double high) { return low + (high - low) * uniform(); }
+
+    // Of mean 0 and deviation 1 (Box and Muller 1958).
+    double normal() {
+        const double radius = std::sqrt(-2 * std::log(1 - uniform()));
+        return radius * std::cos(2 * std::numbers::pi * uniform());
+    }
 
     // Uniform in [low, high], both included.
     std::int64_t integer(std::int64_t low, std::int64_t high) {
