@@ -11,8 +11,6 @@ wheel, is what is measured.
 import argparse
 import ctypes
 import gc
-import importlib
-import importlib.util
 import json
 import statistics
 import sys
@@ -21,6 +19,7 @@ import time
 import torch
 
 from launches import import_attnsmith
+from peers.providers import PROVIDERS
 
 attnsmith = import_attnsmith()
 import attnsmith.torch  # noqa: E402, F811
@@ -66,6 +65,16 @@ def bare_launch(call, stream):
     return lambda: function(pointer, stream, error)
 
 
+def peer(name):
+    """The peer's module; None, and a line that says why, where it cannot be had."""
+    provider = PROVIDERS[name]
+    missing = provider.available()
+    if missing is None:
+        return provider.module()
+    print(f"{provider.title} is left out: {missing}", file=sys.stderr)
+    return None
+
+
 def cases():
     def randn(*shape):
         return torch.randn(shape, device="cuda").bfloat16()
@@ -84,14 +93,12 @@ def cases():
     swapped_q, swapped_k = dense_q.transpose(1, 2), dense_k.transpose(1, 2)
     operator = torch.ops.attnsmith.attention
     sdpa, own = torch.nn.functional.scaled_dot_product_attention, attnsmith.torch.scaled_dot_product_attention
-    peers = {}
-    if importlib.util.find_spec("flash_attn_interface"):
-        flash = importlib.import_module("flash_attn_interface")
+    peers, flash, flashinfer = {}, peer("fa3"), peer("flashinfer")
+    if flash:
         peers["FlashAttention-3, flash_attn_func"] = lambda: flash.flash_attn_func(dense_q, dense_k, dense_k, causal=True)
         peers["FlashAttention-3, paged decode"] = lambda: flash.flash_attn_with_kvcache(
             q[:, None], kv[:, 0], kv[:, 1], cache_seqlens=kv_lens, page_table=table, causal=True)
-    if importlib.util.find_spec("flashinfer"):
-        flashinfer = importlib.import_module("flashinfer")
+    if flashinfer:
         peers["FlashInfer, single prefill"] = lambda: flashinfer.single_prefill_with_kv_cache(
             dense_q[0], dense_k[0], dense_k[0], causal=True)
     return {
