@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-struct StoredScheme {
+struct KvScheme {
     DType dtype;
     KvScale scale;
 };
@@ -26,21 +26,22 @@ bool is_word(const json& object, std::string_view name, std::string_view word) {
 
 // compressed-tensors and modelopt write {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic":
 // false}.
-std::optional<StoredScheme> scheme_of_object(const json& object) {
+std::optional<KvScheme> scheme_of_object(const json& object) {
     const auto bits = object.find("num_bits");
     const auto dynamic = object.find("dynamic");
     if (bits == object.end() || *bits != 8 || !is_word(object, "type", "float")) return std::nullopt;
     if (dynamic != object.end() && *dynamic != false) return std::nullopt;
     if (const auto symmetric = object.find("symmetric"); symmetric != object.end() && *symmetric != true)
         return std::nullopt;
-    if (is_word(object, "strategy", "attn_head")) return StoredScheme{DType::e4m3, KvScale::head};
+    if (is_word(object, "strategy", "attn_head")) return KvScheme{DType::e4m3, KvScale::head};
     if (object.contains("strategy") && !is_word(object, "strategy", "tensor")) return std::nullopt;
-    return StoredScheme{DType::e4m3, KvScale::tensor};
+    return KvScheme{DType::e4m3, KvScale::tensor};
 }
 
-std::optional<StoredScheme> scheme_of(const json& value) {
+std::optional<KvScheme> scheme_of(const json& value) {
     if (value.is_object()) return scheme_of_object(value);
-    if (value.is_string() && (value == "FP8" || value == "fp8")) return StoredScheme{DType::e4m3, KvScale::tensor};
+    if (value.is_string() && (value == "FP8" || value == "fp8"))
+        return KvScheme{DType::e4m3, KvScale::tensor};
     return std::nullopt;
 }
 
@@ -59,7 +60,7 @@ void set_stored_kv(ModelReader& model, const ModelOptions& options, bool bidirec
          "quantization_config.kv_cache_quant_algo", "quantization_config.quantization.kv_cache_quant_algo",
          "quantization_config.kv_cache_quant_method"});
     if (!given || options.kv_dtype) return;
-    if (const std::optional<StoredScheme> scheme = scheme_of(given->value)) {
+    if (const std::optional<KvScheme> scheme = scheme_of(given->value)) {
         spec.kv_dtype = scheme->dtype;
         if (!options.kv_scale) spec.kv_scale = scheme->scale;
         model.note(fmt::format("{}: planned with kv_dtype {}, kv_scale {}", given->field,
