@@ -153,12 +153,12 @@ endif()
 
 # Not optimised and without debug information: it is built for this test alone. Files are compiled one by one where the
 # build under test compiles ten as one, and the other way about (CompileTime.cmake): so every machine that passes the tests
-# has seen that each file includes what it uses and that names differ within a target.
+# has seen that each file includes what it uses and that files which are compiled as one do not give a name twice.
 set(subdirectory -DATTNSMITH_SOURCE=${SOURCE} -DCMAKE_BUILD_TYPE=None)
 if(UNITY)
   list(APPEND subdirectory -DCMAKE_UNITY_BUILD=OFF)
 else()
-  list(APPEND subdirectory -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=10 -DATTNSMITH_TOOLS=ON)
+  list(APPEND subdirectory -DCMAKE_UNITY_BUILD=ON -DATTNSMITH_TOOLS=ON)
 endif()
 if(CUDA_INCLUDE)
   list(APPEND subdirectory -DATTNSMITH_CUDA_INCLUDE=${CUDA_INCLUDE} -DATTNSMITH_NVRTC_INCLUDE=${NVRTC_INCLUDE})

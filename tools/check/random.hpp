@@ -26,7 +26,7 @@ class Random {
     double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
     double uniform(double low, double high) { return low + (high - low) * uniform(); }
 
-    // Of mean 0 and deviation 1 (Box and Muller 1958).
+    // Normal, with mean 0 and deviation 1 (Box and Muller 1958).
     double normal() {
         const double radius = std::sqrt(-2 * std::log(1 - uniform()));
         return radius * std::cos(2 * std::numbers::pi * uniform());
