@@ -51,10 +51,15 @@ class Examples(unittest.TestCase):
         self.assertNotIn("out of range", printed)
 
     def test_without_a_gpu_each_says_why(self):
-        for name in ("paged_decode", "serving_loop", "c_paged_decode"):
+        for name in ("first_program", "paged_decode", "serving_loop", "c_paged_decode"):
             done = self.run_program(self.build(name), FAKE_CUDA_DEVICES="0")
             self.assertEqual(done.returncode, 1, name)
             self.assertIn("NO_DEVICE", done.stderr)
+
+    def test_the_first_program_says_which_variable_is_wrong(self):
+        done = self.run_program(self.build("first_program"), ATTNSMITH_LOG="loud")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn('ATTNSMITH_LOG: "loud"', done.stderr)
 
     def test_planning_and_prewarming_need_no_gpu(self):
         program = self.build("plan_and_prewarm")
