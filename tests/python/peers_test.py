@@ -559,20 +559,26 @@ class Results(unittest.TestCase):
     """What the repository keeps of runs, and the README's picture of it."""
 
     def test_the_picture_is_drawn_from_the_committed_results(self):
-        drawn = picture.draw(results.load())
+        drawn = picture.draw(results.pictured(results.load()))
         xml.etree.ElementTree.fromstring(drawn)
         self.assertEqual((REPOSITORY / "docs/peers.svg").read_text(encoding="utf-8"), drawn,
                          "to draw it again: tools/bench/peers.py --publish")
 
-    def test_the_readme_shows_it_and_has_its_numbers(self):
-        readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-        self.assertTrue("(docs/peers.svg)" in readme)
+    def test_the_page_has_the_table_of_the_committed_results(self):
+        page = (REPOSITORY / "docs/performance.md").read_text(encoding="utf-8")
+        self.assertEqual(results.with_table(page, results.table(results.load())), page,
+                         "to write it again: tools/bench/peers.py --publish")
         for name, kind in results.load()["work"].items():
             self.assertTrue(kind["date"] and kind["device"] and kind["command"], name)
-            for row in kind["rows"]:
-                over = picture.title(row["over"])
-                lines = [line for line in readme.splitlines() if line.startswith("| %s over %s" % (name, over))]
-                self.assertEqual([line.split("|")[2].strip() for line in lines], ["%.2f" % row["ratio"]], (name, over))
+
+    def test_the_readme_shows_the_picture_and_has_its_numbers(self):
+        readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+        self.assertIn("(docs/peers.svg)", readme)
+        for name, kind in results.pictured(results.load())["work"].items():
+            best, = (row for row in kind["rows"] if row["over"] == results.BEST)
+            lines = [line for line in readme.splitlines() if line.startswith("| %s, relative to " % name)]
+            self.assertEqual([[cell.strip() for cell in line.split("|")[2:4]] for line in lines],
+                             [["%.2f" % best["ratio"], "`%s`" % kind["command"]]], name)
 
     def test_a_run_is_condensed_by_kind_of_work(self):
         entry = Summary.entry

@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--plot", metavar="DIR", help="write plots of speed against sequence length, as SVG")
     made.add_argument("--publish", nargs="*", metavar="FILE",
                       help="measure nothing: put what these files of --json have into tools/bench/results/peers.json, and "
-                           "draw docs/peers.svg from that")
+                           "draw docs/peers.svg and write the table of docs/performance.md from that")
     made.add_argument("--list", action="store_true", help="show cases and providers; needs no GPU")
     made.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return made
@@ -126,7 +126,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     if options.worker:
         return serve()
     if options.publish is not None:
-        print("wrote " + " and ".join(results.publish(options.publish)))
+        print("wrote " + ", ".join(results.publish(options.publish)))
         return 0
     selected = [case for case in cases.select(options.cases, options.dtype, options.quick)
                 if options.match in case.name]

@@ -1,4 +1,4 @@
-"""The README's picture: how fast attnsmith is beside each peer, as bars about 1."""
+"""The README's picture: attnsmith's speed relative to each peer, as bars around 1."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 from .providers import PROVIDERS
 from .svg import COLOURS, words
 
-WIDTH, LEFT, RIGHT = 780, 250, 60
+WIDTH, LEFT, RIGHT = 560, 200, 50
 TOP, HEAD, BAR, FOOT = 64, 30, 26, 34
 NUMBER = 40  # width of one beside its bar
 FASTER, SLOWER = COLOURS[1], COLOURS[0]
@@ -16,7 +16,7 @@ GREY = "#666666"
 
 def title(over: str) -> str:
     if over == "best":
-        return "the fastest of each case"
+        return "the fastest for each case"
     return PROVIDERS[over].title.replace(", through PyTorch's SDPA", "")
 
 
@@ -33,8 +33,8 @@ def draw(results: Dict[str, Any]) -> str:
     parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" '
              'font-family="sans-serif" font-size="13">' % (WIDTH, height, WIDTH, height),
              '<rect width="100%" height="100%" fill="white"/>',
-             words(16, 26, "attnsmith's speed over its peers'", "start", 'font-size="16"'),
-             words(16, 46, "Geometric means over cases of one run; 1 is as fast. The dot is the least case.", "start",
+             words(16, 26, "attnsmith's speed relative to other libraries", "start", 'font-size="16"'),
+             words(16, 46, "Geometric mean of one run. Above 1, attnsmith is faster. Circles: the worst case.", "start",
                    'fill="%s"' % GREY)]
     y = TOP
     parts.append('<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#000000" stroke-dasharray="4 3"/>'
@@ -57,7 +57,7 @@ def bar(row: Dict[str, Any], y: float, at: Any) -> List[str]:
     end = at(row["ratio"])
     if end < at(1) < end + NUMBER:
         end = at(1)  # the number is not written over the line
-    parts = [words(LEFT - 10, y + 15, "over " + title(row["over"]), "end"),
+    parts = [words(LEFT - 10, y + 15, title(row["over"]), "end"),
              '<rect x="%d" y="%.1f" width="%.1f" height="18" fill="%s"/>' % (LEFT, y + 1, at(row["ratio"]) - LEFT, colour),
              words(end + 6, y + 15, "%.2f" % row["ratio"], "start")]
     if row["least"]:

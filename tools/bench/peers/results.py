@@ -1,4 +1,5 @@
-"""What is kept of runs in the repository: a small JSON of ratios by kind of work, from which the README's picture is drawn."""
+"""What the repository keeps of runs: a small JSON of ratios by kind of work. From it the README's picture is drawn and the table
+in docs/performance.md is written."""
 
 from __future__ import annotations
 
@@ -15,8 +16,14 @@ SCHEMA = "attnsmith.peers-results/1"
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 RESULTS = os.path.join(REPOSITORY, "tools", "bench", "results", "peers.json")
 PICTURE = os.path.join(REPOSITORY, "docs", "peers.svg")
+PAGE = os.path.join(REPOSITORY, "docs", "performance.md")
+TABLE = "<!-- %s of the table that peers.py --publish writes -->\n"
 BEST = "best"  # the fastest peer of each case
-SETS = {"prefill": ("prefill",), "decode": ("decode", "decode-more")}  # of cases, by kind of work
+# Of cases, by kind of work. The first three are in the picture.
+SETS = {"prefill": ("prefill",), "decode": ("decode", "decode-more"), "latent decode": ("mla",),
+        "small decode": ("decode-small",), "decode of mixed lengths": ("decode-mixed",), "2 to 16 queries": ("speculative",),
+        "1 to 71 query heads per KV head": ("groups",)}
+PICTURED = tuple(SETS)[:3]
 
 
 def row(over: str, ratios: Sequence[float]) -> Dict[str, Any]:
@@ -50,19 +57,47 @@ def condense(document: Dict[str, Any]) -> Dict[str, Any]:
     return kinds
 
 
+def table(results: Dict[str, Any]) -> str:
+    """The rows of all kinds of work, in Markdown."""
+    lines = ["| work | relative to | mean | worst case | cases | card | date | command |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for name, kind in results["work"].items():
+        lines += ["| %s | %s | %.2f | %.2f | %d | %s | %s | `%s` |"
+                  % (name, picture.title(row["over"]), row["ratio"], row["least"], row["cases"],
+                     kind["device"].replace("NVIDIA ", ""), kind["date"], kind["command"]) for row in kind["rows"]]
+    return "\n".join(lines) + "\n"
+
+
+def with_table(page: str, rows_of: str) -> str:
+    """The page with these rows between its two marks."""
+    begin, end = TABLE % "begin", TABLE % "end"
+    before, rest = page.split(begin)
+    return before + begin + rows_of + end + rest.split(end)[1]
+
+
+def pictured(results: Dict[str, Any]) -> Dict[str, Any]:
+    return {"work": {kind: work for kind, work in results["work"].items() if kind in PICTURED}}
+
+
 def load(path: str = RESULTS) -> Dict[str, Any]:
     with open(path, encoding="utf-8") as file:
         return json.load(file)
 
 
 def publish(runs: Sequence[str]) -> List[str]:
-    """Replaces the kinds of work that these runs' files have, and draws the picture. Gives the paths written."""
+    """Replaces the kinds of work that these runs' files have, draws the picture and writes the page's table. Gives the
+    paths written."""
     results = load()
     for run in runs:
         results["work"].update(condense(load(run)))
+    results["work"] = {kind: results["work"][kind] for kind in SETS if kind in results["work"]}
     with open(RESULTS, "w", encoding="utf-8") as file:
         json.dump(results, file, indent=1)
         file.write("\n")
     with open(PICTURE, "w", encoding="utf-8") as file:
-        file.write(picture.draw(results))
-    return [os.path.relpath(path, REPOSITORY) for path in (RESULTS, PICTURE)]
+        file.write(picture.draw(pictured(results)))
+    with open(PAGE, encoding="utf-8") as file:
+        page = with_table(file.read(), table(results))
+    with open(PAGE, "w", encoding="utf-8") as file:
+        file.write(page)
+    return [os.path.relpath(path, REPOSITORY) for path in (RESULTS, PICTURE, PAGE)]
