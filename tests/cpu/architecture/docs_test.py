@@ -13,13 +13,27 @@ CODE = {".cpp", ".hpp", ".h", ".cuh", ".py", ".json"}
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
-def pages():
-    for name in PAGES:
+def pages(names=PAGES):
+    for name in names:
         path = REPOSITORY / name
         yield from [path] if path.is_file() else sorted(path.rglob("*.md"))
 
 
+# CONTRIBUTING.md, "How we write". In backticks a word may stand for itself, such as a user's name.
+VAGUE = re.compile(r"\b(nobody|somebody|whoever|so many|of which|what one|who asks|beside|behind)\b", re.IGNORECASE)
+PLAIN = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs"]
+
+
 class Pages(unittest.TestCase):
+    def test_words(self):
+        seen = 0
+        for page in pages(PLAIN):
+            seen += 1
+            text = re.sub(r"`[^`\n]*`", "``", page.read_text(encoding="utf-8"))
+            with self.subTest(page=page.name):
+                self.assertEqual(sorted({found.lower() for found in VAGUE.findall(re.sub(r"\s+", " ", text))}), [])
+        self.assertGreater(seen, 15)
+
     def test_paths_exist(self):
         seen = 0
         for page in pages():

@@ -17,7 +17,10 @@ class Readme(unittest.TestCase):
     def test_the_first_program_is_the_one_that_is_built(self):
         program = (REPOSITORY / "examples/cpp/first_program.cpp").read_text(encoding="utf-8")
         self.assertEqual(first_block("cpp"), program)
-        self.assertLessEqual(len(program.splitlines()), 25)
+        self.assertLessEqual(len(program.splitlines()), 24)
+
+    def test_it_is_short(self):
+        self.assertLessEqual(len(README.splitlines()), 160)
 
     def test_the_first_shell_block_is_the_two_commands(self):
         commands = first_block("sh").splitlines()
