@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "cache/files/patience.hpp"
-#include "cache/flight/slots.hpp"
 
 namespace attnsmith::cache {
 namespace {
@@ -22,9 +21,13 @@ bool is_cancelled(const SingleFlight::Job& job) { return job.cancelled && job.ca
 
 }  // namespace
 
-// One thread's way to a value, and where others wait for it. Guarded by the state's mutex.
+// One thread's way to a value, and where others wait for it. Guarded by the state's mutex, but for `waiter`.
 struct SingleFlight::Flight {
     enum class Step { queued, awaiting_lock, making };
+
+    explicit Flight(Urgency urgency) : waiter(urgency) {}
+
+    Slots::Waiter waiter;
 
     Step step = Step::queued;
     Clock::time_point stirred = Clock::now();  // when it came to this step
@@ -100,7 +103,7 @@ SingleFlight::SingleFlight(const Store& store, int slots)
           if (of_parent != nullptr && of_parent->mutex.try_lock()) {
               for (const auto& [key, flight] : of_parent->flights) {
                   if (!flight->landed || !flight->value) continue;
-                  auto copy = std::make_shared<Flight>();
+                  auto copy = std::make_shared<Flight>(Urgency::background);
                   copy->value = flight->value;
                   copy->landed = copy->published = true;
                   state->flights.emplace(key, std::move(copy));
@@ -120,8 +123,8 @@ std::shared_ptr<SingleFlight::Flight> SingleFlight::find(State& state, const Dig
 
 // Null: another thread was first.
 std::shared_ptr<SingleFlight::Flight> SingleFlight::start(State& state, const Digest& key,
-                                                          const Flight* instead_of) {
-    auto flight = std::make_shared<Flight>();
+                                                          const Flight* instead_of, Urgency urgency) {
+    auto flight = std::make_shared<Flight>(urgency);
     flight->relieves = instead_of != nullptr;
     const std::lock_guard lock(state.mutex);
     const auto known = state.flights.find(key);
@@ -176,14 +179,18 @@ SingleFlight::Obtained SingleFlight::obtain(const Digest& key, const Job& job) {
         if (!std::exchange(missed, true)) store_.count(Event::miss);
 
         if (!known) {
-            if (auto flight = start(state, key, nullptr)) return fly(state, key, std::move(flight), job);
-        } else if (wait(state, *known, false)) {
+            if (auto flight = start(state, key, nullptr, job.urgency))
+                return fly(state, key, std::move(flight), job);
+            continue;
+        }
+        if (job.urgency == Urgency::caller) state.slots.raise(known->waiter);
+        if (wait(state, *known, false)) {
             Value value = landed_value(state, known);
             if (value && job.accept(value)) {
                 store_.count(Event::wait);
                 return {std::move(value), Origin::waited};
             }
-        } else if (auto flight = start(state, key, known.get())) {
+        } else if (auto flight = start(state, key, known.get(), job.urgency)) {
             return fly(state, key, std::move(flight), job);
         }
     }
@@ -220,12 +227,12 @@ struct SingleFlight::Turn {
 };
 
 // Ends without a value and without a slot where the job was cancelled.
-SingleFlight::Turn SingleFlight::wait_for_turn(State& state, const Digest& key, const Job& job, bool relieves,
-                                               Pilot& pilot) {
+SingleFlight::Turn SingleFlight::wait_for_turn(State& state, const Digest& key, const Job& job,
+                                               Flight& flight, Pilot& pilot) {
     const auto take_slot = [&] {
         pilot.go_on_to(Flight::Step::queued);
         const Clock::time_point start = Clock::now();
-        auto slot = state.slots.take(state.patience);
+        auto slot = state.slots.take(state.patience, flight.waiter);
         if (!slot.held()) store_.tell_of_vain_wait(Clock::now() - start, kOtherThreads);
         pilot.go_on_to(Flight::Step::making);
         return slot;
@@ -235,7 +242,7 @@ SingleFlight::Turn SingleFlight::wait_for_turn(State& state, const Digest& key, 
         turn.slot = take_slot();
         // The flight that this one relieves hangs with the lock, or would have it.
         turn.lock = store_.try_lock(key);
-        if (turn.lock.state() != LockState::timed_out || relieves) {
+        if (turn.lock.state() != LockState::timed_out || flight.relieves) {
             // Between the look before and the lock another process may have come and gone.
             turn.found = job.look();
             return turn;
@@ -279,7 +286,7 @@ SingleFlight::Obtained SingleFlight::fly(State& state, const Digest& key, std::s
     if (job.fetch && !flight->relieves) {
         if (auto fetched = fetch(key, job, pilot)) return *std::move(fetched);
     }
-    Turn turn = wait_for_turn(state, key, job, flight->relieves, pilot);
+    Turn turn = wait_for_turn(state, key, job, *flight, pilot);
     if (turn.found) {
         pilot.land_with_found(turn.found);
         store_.count(Event::wait);

@@ -10,6 +10,7 @@
 
 #include "cache/digest/digest.hpp"
 #include "cache/files/per_process.hpp"
+#include "cache/flight/slots.hpp"
 #include "cache/store/store.hpp"
 
 namespace attnsmith::cache {
@@ -46,6 +47,8 @@ class SingleFlight {
         // already. Once true, it stays true, and obtain() gives nothing, unless a value is there. May be
         // empty.
         std::function<bool(std::chrono::nanoseconds waited)> cancelled = {};
+        // When `make` may run. A caller that joins a job of the background raises it.
+        Urgency urgency = Urgency::caller;
     };
 
     struct Obtained {
@@ -73,12 +76,13 @@ class SingleFlight {
     struct Turn;
 
     static std::shared_ptr<Flight> find(State& state, const Digest& key);
-    static std::shared_ptr<Flight> start(State& state, const Digest& key, const Flight* instead_of);
+    static std::shared_ptr<Flight> start(State& state, const Digest& key, const Flight* instead_of,
+                                         Urgency urgency);
     Value landed_value(State& state, const std::shared_ptr<Flight>& flight) const;
     bool wait(State& state, Flight& flight, bool until_published) const;
     std::optional<Obtained> fetch(const Digest& key, const Job& job, Pilot& pilot) const;
     Obtained fly(State& state, const Digest& key, std::shared_ptr<Flight> flight, const Job& job);
-    Turn wait_for_turn(State& state, const Digest& key, const Job& job, bool relieves, Pilot& pilot);
+    Turn wait_for_turn(State& state, const Digest& key, const Job& job, Flight& flight, Pilot& pilot);
     Value look_until_locked(const Digest& key, const Job& job, Lock& lock) const;
 
     const Store& store_;

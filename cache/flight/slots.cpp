@@ -6,29 +6,39 @@ namespace attnsmith::cache {
 
 void Slots::Slot::release() {
     if (slots_ == nullptr) return;
-    {
-        const std::lock_guard lock(slots_->mutex_);
-        ++slots_->free_;
-        slots_->last_given_back_ = Clock::now();
+    Slots& slots = *std::exchange(slots_, nullptr);
+    const std::lock_guard lock(slots.mutex_);
+    slots.last_given_back_ = Clock::now();
+    for (Queue& queue : slots.queues_) {
+        if (queue.empty()) continue;
+        Waiter& next = *queue.front();
+        queue.pop_front();
+        next.served_ = true;
+        next.changed_.notify_one();  // under the mutex: the waiter may be gone right after it
+        return;
     }
-    slots_->changed_.notify_one();
-    slots_ = nullptr;
+    ++slots.free_;
 }
 
-Slots::Slot Slots::take(Patience& patience) {
+Slots::Slot Slots::take(Patience& patience, Waiter& waiter) {
     const Clock::time_point start = Clock::now();
     std::unique_lock lock(mutex_);
-    const bool waits = free_ == 0;
-    while (free_ == 0) {
+    if (free_ > 0) {
+        --free_;
+        return Slot(*this);
+    }
+    waiter.served_ = false;
+    queue_of(waiter).push_back(&waiter);
+    while (!waiter.served_) {
         const auto end = std::max(start, last_given_back_) + patience.limit();
         if (Clock::now() >= end) {
             patience.waited_in_vain();
+            queue_of(waiter).remove(&waiter);
             return {};
         }
-        changed_.wait_until(lock, end);
+        waiter.changed_.wait_until(lock, end);
     }
-    if (waits) patience.wait_paid_off();
-    --free_;
+    patience.wait_paid_off();
     return Slot(*this);
 }
 
@@ -37,6 +47,16 @@ Slots::Slot Slots::try_take() {
     if (free_ == 0) return {};
     --free_;
     return Slot(*this);
+}
+
+void Slots::raise(Waiter& waiter) {
+    const std::lock_guard lock(mutex_);
+    if (waiter.urgency_ == Urgency::caller) return;
+    Queue& queue = queue_of(waiter);
+    const bool waits = std::ranges::find(queue, &waiter) != queue.end();
+    if (waits) queue.remove(&waiter);
+    waiter.urgency_ = Urgency::caller;
+    if (waits) queue_of(waiter).push_back(&waiter);
 }
 
 Slots::Clock::time_point Slots::last_given_back() const {

@@ -37,25 +37,27 @@ void do_each(const driver::Api& api, int device, std::size_t count, const Task& 
 
 }  // namespace
 
-Kernel Runtime::Impl::prepare_once(const engine::PreparedKey& key) {
+Kernel Runtime::Impl::prepare_once(const engine::PreparedKey& key, cache::Urgency urgency) {
     if (auto known = prepared.find(key)) return *std::move(known);
-    return prepared.keep(key, prepare(key.spec, key.sizes, key.device));
+    return prepared.keep(key, prepare(key.spec, key.sizes, key.device, urgency));
 }
 
-Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device) {
+Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device,
+                              cache::Urgency urgency) {
     const problem::Problem problem = problem::validate(spec, sizes);
     recorder.record(problem);
     planner::Plan plan = planner::make_plan(problem, traits(device), tuning);
     (*log)(LogLevel::info, "{}: {}", plan.device.name, summary_of(plan));
-    for (const Refusal& refusal : plan.rejected) {
-        (*log)(LogLevel::debug, "not {}: {}", refusal.candidate, refusal.reason);
+    for (const auto* refusals : {&plan.rejected, &plan.unused}) {
+        for (const Refusal& refusal : *refusals)
+            (*log)(LogLevel::debug, "not {}: {}", refusal.candidate, refusal.reason);
     }
-    return load(std::move(plan), device);
+    return load(std::move(plan), device, urgency);
 }
 
-Kernel Runtime::Impl::load(planner::Plan plan, int device) {
+Kernel Runtime::Impl::load(planner::Plan plan, int device, cache::Urgency urgency) {
     try {
-        return load_all(plan, device);
+        return load_all(plan, device, urgency);
     } catch (const engine::CubinMissing& missing) {
         throw engine::missing_kernel(settings, plan, missing);
     }
@@ -70,8 +72,9 @@ KernelSet Runtime::Impl::prepare_set(const AttentionSpec& spec, int device) {
     planner::SetOfPlans made = planner::plan_set(set->problem.spec, set->traits, tuning);
     (*log)(LogLevel::info, "{}: a set of {} kernels", set->traits.name, made.plans.size());
     set->kernels.resize(made.plans.size());
-    do_each(*driver(), device, made.plans.size(),
-            [&](std::size_t i) { set->kernels[i] = load(std::move(made.plans[i]), device); });
+    do_each(*driver(), device, made.plans.size(), [&](std::size_t i) {
+        set->kernels[i] = load(std::move(made.plans[i]), device, cache::Urgency::caller);
+    });
     set->set = std::move(made.set);
     set->kernel_of = std::move(made.plan_of);
     KernelSet handle;
@@ -79,7 +82,7 @@ KernelSet Runtime::Impl::prepare_set(const AttentionSpec& spec, int device) {
     return handle;
 }
 
-Kernel Runtime::Impl::load_all(planner::Plan plan, int device) {
+Kernel Runtime::Impl::load_all(planner::Plan plan, int device, cache::Urgency urgency) {
     struct ToLoad {
         Kernel::Impl* of;
         std::size_t step;
@@ -101,7 +104,7 @@ Kernel Runtime::Impl::load_all(planner::Plan plan, int device) {
     if (!kernel->plan.instead.empty()) kernel->instead = of_plan(planner::Plan(kernel->plan.instead.front()));
     do_each(*driver(), device, to_load.size(), [&](std::size_t i) {
         const auto& [of, step] = to_load[i];
-        of->loaded[step] = loaded.get(driver(), device, of->plan.steps[step].kernel);
+        of->loaded[step] = loaded.get(driver(), device, of->plan.steps[step].kernel, urgency);
     });
     Kernel handle;
     handle.impl_ = kernel;

@@ -114,13 +114,17 @@ class Prewarmer {
         const Clock::time_point start = Clock::now();
         try {
             bool told = false;
-            const engine::Obtained obtained = cubins_.obtain(
-                source, accept_,
-                [&](std::chrono::nanoseconds waited) {
-                    if (waited > kLongWait && !std::exchange(told, true)) tell_of_wait(result);
-                    return options_.stop.stop_requested();
-                },
-                options_.stop, options_.compile ? OnMiss::compile : OnMiss::error);
+            const engine::Obtained obtained =
+                cubins_.obtain(source, accept_,
+                               {.cancelled =
+                                    [&](std::chrono::nanoseconds waited) {
+                                        if (waited > kLongWait && !std::exchange(told, true))
+                                            tell_of_wait(result);
+                                        return options_.stop.stop_requested();
+                                    },
+                                .stop = options_.stop,
+                                .on_miss = options_.compile ? OnMiss::compile : OnMiss::error,
+                                .urgency = cache::Urgency::background});
             result.state = state_name(obtained.origin);
             if (!obtained.cubin) return result;
             result.cubin_bytes = obtained.cubin->bytes.size();
@@ -194,6 +198,9 @@ std::string engine::why_nothing_can_be_stored(const cache::Statistics& statistic
 PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                                const PrewarmOptions& options) {
     const Clock::time_point start = Clock::now();
+    if (options.jobs < 0)
+        throw InvalidRequest("jobs", std::to_string(options.jobs),
+                             "a number from 1, or 0 for the number of cores");
     if (options.push) impl().cubins.remotes().require_pushable();
     const std::string trouble = why_not_writable(impl().cubins);
     PrewarmReport report;

@@ -18,7 +18,8 @@ Runtime::Impl& Runtime::impl() const {
 }
 
 Kernel Runtime::prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device) {
-    return impl().prepare_once({impl().ordinal_for(spec, sizes, device), spec, sizes});
+    return impl().prepare_once({impl().ordinal_for(spec, sizes, device), spec, sizes},
+                               cache::Urgency::caller);
 }
 
 std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, const PlanSizes& sizes,
@@ -28,7 +29,7 @@ std::shared_future<Kernel> Runtime::prepare_async(const AttentionSpec& spec, con
     return impl().background.get().start(
         [&of = impl(), key = engine::PreparedKey{ordinal, spec, sizes}, context = scope.context()] {
             const driver::ContextScope same(*of.driver(), context);
-            return of.prepare_once(key);
+            return of.prepare_once(key, cache::Urgency::background);
         });
 }
 

@@ -36,13 +36,13 @@ struct Runtime::Impl {
     int ordinal_for(const AttentionSpec& spec, const PlanSizes& sizes, int device);
     families::DeviceTraits traits(int ordinal);
     // The kernel for a problem: from the table of those prepared before, else planned and loaded.
-    Kernel prepare_once(const engine::PreparedKey& key);
-    Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device);
+    Kernel prepare_once(const engine::PreparedKey& key, cache::Urgency urgency);
+    Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device, cache::Urgency urgency);
     KernelSet prepare_set(const AttentionSpec& spec, int device);
     // The kernels of a plan, whoever made it: tests run those that planning would not choose here.
-    Kernel load(planner::Plan plan, int device);
+    Kernel load(planner::Plan plan, int device, cache::Urgency urgency = cache::Urgency::caller);
     // Throws CubinMissing where that one throws KernelMissing.
-    Kernel load_all(planner::Plan plan, int device);
+    Kernel load_all(planner::Plan plan, int device, cache::Urgency urgency);
 
     engine::Settings settings;
     std::shared_ptr<const engine::Log> log;

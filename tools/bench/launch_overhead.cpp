@@ -95,7 +95,7 @@ class BareCall {
             families::AttentionBinding{operands.tensors, operands.batch, workspace_.data()});
         engine::encode_maps(*api, 0, bound_);
         parameters_[0] = bound_.arguments.bytes().data();
-        loaded_ = impl.loaded.get(api, 0, kernel);
+        loaded_ = impl.loaded.get(api, 0, kernel, cache::Urgency::caller);
         config_ = {.grid_x = static_cast<unsigned>(launch.extents.front().ctas),
                    .grid_y = 1,
                    .grid_z = 1,

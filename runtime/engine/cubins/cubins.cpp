@@ -121,11 +121,11 @@ std::optional<cache::Version> Cubins::only_toolchain() const {
     return compiler_.toolchain();
 }
 
-Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled,
-                        const std::stop_token& stop, OnMiss on_miss) {
+Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const ObtainOptions& options) {
+    const std::stop_token& stop = options.stop;
     std::string refusal, trouble;
     bool stored = false;
-    const bool compiles = on_miss == OnMiss::compile;
+    const bool compiles = options.on_miss == OnMiss::compile;
     std::optional<Remotes::Fetched> fetched;
     const auto fetch = [&] {
         fetched = remotes_.fetch(source, accept, only_toolchain(), compiles && compiler_.is_there(), stop);
@@ -165,7 +165,8 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const 
         trouble = publish(source, *compiled->cubin);
         stored = trouble.empty();
     };
-    job.cancelled = cancelled;
+    job.cancelled = options.cancelled;
+    job.urgency = options.urgency;
 
     cache::SingleFlight::Obtained obtained;
     try {

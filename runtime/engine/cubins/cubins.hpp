@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,14 @@ struct Obtained {
     bool pushed = false;               // to a remote that lacked it, as RuntimeOptions::push_compiled asks
 };
 
+struct ObtainOptions {
+    // As SingleFlight::Job::cancelled: where it ends the wait there is no cubin, and Origin::cancelled.
+    std::function<bool(std::chrono::nanoseconds waited)> cancelled{};
+    std::stop_token stop{};  // until when remotes are asked
+    OnMiss on_miss = OnMiss::compile;
+    cache::Urgency urgency = cache::Urgency::caller;  // whether a caller waits for the compile
+};
+
 // Thread-safe, also right after fork. A key is compiled once over all threads (they wait for the first) and
 // over all processes that share the cache directory (they wait for a lock, which its holder's death
 // releases).
@@ -51,13 +60,10 @@ class Cubins {
     // and `accept` throw, and Unsupported where even the new cubin is not accepted. A CompileError is
     // remembered, for it is a fact of the source; anything else may be otherwise the next time.
     using Accept = std::function<std::optional<std::string>(const Cubin&)>;
-    // SingleFlight::Job::cancelled: where it ends the wait there is no cubin, and Origin::cancelled.
-    using Cancelled = std::function<bool(std::chrono::nanoseconds waited)>;
-    // Before it compiles it asks the remotes, until `stop`. With OnMiss::error it does no more than that:
-    // what the cache lacks and no remote has is a CubinMissing, and what a remote could not be asked for, or
-    // gave and was not to be taken, a CacheError that says why.
-    Obtained obtain(const KernelSource& source, const Accept& accept, const Cancelled& cancelled = {},
-                    const std::stop_token& stop = {}, OnMiss on_miss = OnMiss::compile);
+    // Before it compiles it asks the remotes. With OnMiss::error it does no more than that: what the cache
+    // lacks and no remote has is a CubinMissing, and what a remote could not be asked for, or gave and was
+    // not to be taken, a CacheError that says why.
+    Obtained obtain(const KernelSource& source, const Accept& accept, const ObtainOptions& options = {});
     // The same cubin where the cache has it, else null: compiles and waits for nothing.
     std::shared_ptr<const Cubin> find(const KernelSource& source, const Accept& accept) const;
 

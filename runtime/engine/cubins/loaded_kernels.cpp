@@ -33,7 +33,8 @@ std::shared_ptr<LoadedKernels::Slot> LoadedKernels::slot_of(int ordinal,
 }
 
 std::shared_ptr<const LoadedKernel> LoadedKernels::get(const std::shared_ptr<const driver::Api>& api,
-                                                       int ordinal, const families::KernelConfig& kernel) {
+                                                       int ordinal, const families::KernelConfig& kernel,
+                                                       cache::Urgency urgency) {
     const std::shared_ptr<Slot> slot = slot_of(ordinal, kernel);
     {
         const std::lock_guard lock(slot->mutex);
@@ -56,7 +57,7 @@ std::shared_ptr<const LoadedKernel> LoadedKernels::get(const std::shared_ptr<con
     };
     const KernelSource source = cubins_.source_of(kernel);
     if (on_miss_ == OnMiss::compile) {
-        cubins_.obtain(source, take);
+        cubins_.obtain(source, take, {.urgency = urgency});
         return mine;
     }
     Cubins::Taken taken = cubins_.take_stored(source, take);

@@ -29,7 +29,7 @@ class LoadedKernels {
     // Loads the kernel for device `ordinal`, by way of the cache or NVRTC. Throws what Cubins::obtain()
     // throws, and DriverError. With OnMiss::error by way of the cache alone: else throws CubinMissing.
     std::shared_ptr<const LoadedKernel> get(const std::shared_ptr<const driver::Api>& api, int ordinal,
-                                            const families::KernelConfig& kernel);
+                                            const families::KernelConfig& kernel, cache::Urgency urgency);
 
   private:
     // What is known of one kernel on one device. The mutex is held while the driver loads, never while

@@ -389,7 +389,9 @@ class ATTNSMITH_API Runtime {
     // LibraryMissing; with OnMiss::error KernelMissing instead of compiling.
     Kernel prepare(const AttentionSpec& spec, const PlanSizes& sizes, int device = kCurrentDevice);
     // The same on another thread, in the context that is current now; on this one where there is no thread to
-    // be had. The Runtime waits for it when it goes; the future, whose copies may be dropped, does not.
+    // be had. Its compile is queued after those that a prepare() waits for, and a prepare() of the same
+    // kernel moves it to the front. The Runtime waits for it when it goes; the future, whose copies may be
+    // dropped, does not.
     std::shared_future<Kernel> prepare_async(const AttentionSpec& spec, const PlanSizes& sizes,
                                              int device = kCurrentDevice);
 

@@ -247,6 +247,66 @@ TEST_CASE("SingleFlight: who waits for another process keeps no slot", "[cache][
     CHECK(site.makes == 2);
 }
 
+namespace {
+
+// Makes that are queued in the background of a site with one slot, which the first of them keeps until the
+// gate opens.
+struct Backlog {
+    explicit Backlog(Site& of) : site(of) {
+        site.during_make = [this] {
+            if (site.makes == 1) busy.wait();
+        };
+        for (std::uint64_t i = 1; i <= 20; ++i) {
+            threads.emplace_back([this, i] { obtain(Digest(i, i), Urgency::background); });
+            while (i == 1 && site.makes == 0) std::this_thread::yield();  // the first has the slot
+        }
+        std::this_thread::sleep_for(20ms);  // the others are queued
+    }
+
+    void obtain(const Digest& key, Urgency urgency) {
+        SingleFlight::Job job = site.job(key);
+        job.urgency = urgency;
+        job.make = [this, key, make = job.make] {
+            SingleFlight::Value made = make();
+            order.push_back(key);  // under the only slot
+            return made;
+        };
+        site.flights.obtain(key, job);
+    }
+
+    Site& site;
+    Gate busy;
+    std::vector<Digest> order;
+    std::vector<std::jthread> threads;
+};
+
+}  // namespace
+
+TEST_CASE("SingleFlight: a make that a caller waits for is the next one", "[cache][flight]") {
+    Site site("", kLong, 1);
+    Backlog backlog(site);
+    std::thread caller([&] { backlog.obtain(kKey, Urgency::caller); });
+    std::this_thread::sleep_for(20ms);
+    backlog.busy.open();
+    caller.join();
+    backlog.threads.clear();
+    REQUIRE(backlog.order.size() == 21);
+    CHECK(backlog.order[1] == kKey);
+}
+
+TEST_CASE("SingleFlight: a caller that joins a queued make moves it to the front", "[cache][flight]") {
+    Site site("", kLong, 1);
+    Backlog backlog(site);
+    const Digest last(20, 20);
+    std::thread caller([&] { backlog.obtain(last, Urgency::caller); });
+    std::this_thread::sleep_for(20ms);
+    backlog.busy.open();
+    caller.join();
+    backlog.threads.clear();
+    REQUIRE(backlog.order.size() == 20);
+    CHECK(backlog.order[1] == last);
+}
+
 TEST_CASE("SingleFlight: who is cancelled waits for no other process and makes nothing", "[cache][flight]") {
     const TemporaryDirectory temporary;
     Site site(temporary / "cache", kLong, 1);

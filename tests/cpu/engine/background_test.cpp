@@ -5,7 +5,9 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,6 +34,11 @@ struct GatedNvrtc {
     const Variable block{"FAKE_NVRTC_BLOCK", gate}, count{"FAKE_NVRTC_LOG", log};
 
     std::size_t compiles() const { return std::ranges::count(read_text(log), '\n'); }
+    // What was compiled, in order.
+    std::vector<std::string> programs() const {
+        std::istringstream lines(read_text(log));
+        return {std::istream_iterator<std::string>(lines), {}};
+    }
     void shut() const { write_text(gate, "shut"); }
     void open() const { std::filesystem::remove(gate); }
     void wait_for_compile(std::size_t number) const {
@@ -140,4 +147,34 @@ TEST_CASE("a future that is dropped waits for nobody, and its Runtime does when 
     nvrtc.open();
     runtime.reset();
     CHECK(nvrtc.compiles() == 3);
+}
+
+TEST_CASE("a kernel that a caller waits for is compiled before those of the background and of a prewarm",
+          "[engine][background]") {
+    const GatedNvrtc nvrtc;
+    for (const std::int64_t head_dim : {512, 256}) Runtime(options()).prepare(merge(head_dim), {}, 0);
+    const std::vector<std::string> waited_for = nvrtc.programs();
+    const TemporaryDirectory cache;
+    RuntimeOptions with_cache = options();
+    with_cache.use_cache = true;
+    with_cache.cache_dirs = {cache / "cache"};
+    Runtime runtime(with_cache);
+    nvrtc.shut();
+    Futures queued;
+    for (std::int64_t head_dim = 8; head_dim <= 256; head_dim += 8)
+        queued.push_back(runtime.prepare_async(merge(head_dim), {}, 0));
+    nvrtc.wait_for_compile(3);
+    std::vector<AttentionSpec> specs;
+    for (std::int64_t head_dim = 264; head_dim <= 480; head_dim += 8) specs.push_back(merge(head_dim));
+    std::jthread prewarming([&] { runtime.prewarm(specs, std::vector{90}, {.jobs = 4}); });
+    std::jthread caller([&] { runtime.prepare(merge(512), {}, 0); });
+    std::jthread joining([&] { runtime.prepare(merge(256), {}, 0); });  // that of the last future
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));        // until all of them wait
+    nvrtc.open();
+    for (const auto& future : queued) future.wait();
+    prewarming.join();
+    std::vector<std::string> programs = nvrtc.programs();
+    REQUIRE(programs.size() == 2 + queued.size() + specs.size() + 1);
+    // The third was under way; each of the two next ones is waited for.
+    CHECK(std::is_permutation(waited_for.begin(), waited_for.end(), programs.begin() + 3));
 }

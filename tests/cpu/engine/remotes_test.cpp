@@ -187,7 +187,7 @@ TEST_CASE("without compiling, what no remote has is missing, and what could not 
     const auto source = maker.source_of(quick_kernel());
     auto user = fleet.cubins("user");
     const auto obtain = [&](engine::Cubins& cubins) {
-        return cubins.obtain(source, accept_any, {}, {}, OnMiss::error);
+        return cubins.obtain(source, accept_any, {.on_miss = OnMiss::error});
     };
     CHECK_THROWS_AS(obtain(user), engine::CubinMissing);
     maker.push(source, *maker.obtain(source, accept_any).cubin, {});
