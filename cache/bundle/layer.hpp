@@ -29,6 +29,7 @@ class BundleLayer final : public Layer {
     FoundEntries find_all() const override;
     LayerSize measure() const override;
     bool is_signed() const override { return is_signed_; }
+    bool outlives_path() const override { return bundle_.status().ok(); }
     Status check_rest() const override;
     Result<std::string> read_metadata(const layout::EntryName& name) const override;
 

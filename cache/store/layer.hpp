@@ -41,6 +41,8 @@ class Layer {
     virtual bool is_signed() const { return false; }
     // Whether what lies around the entries is as it should be, too: a bundle's headers, digests and padding.
     virtual Status check_rest() const { return Status::success(); }
+    // True if read() goes on when the path is gone: an open bundle is a file that stays.
+    virtual bool outlives_path() const { return false; }
     // As it stands there; empty where an entry's is not to be found in the file's bytes.
     virtual Result<std::string> read_metadata(const layout::EntryName& name) const = 0;
 };

@@ -48,6 +48,11 @@ Store::Store(Options options)
       counters_(files_, options_.directory) {
     layers_.push_back(std::make_unique<DirectoryLayer>(files_, options_.directory));
     for (const std::string& path : options_.read_only_layers) layers_.push_back(open_layer(path));
+    // A mistyped path is told before anything is compiled that the layer should have had.
+    for (std::size_t layer = kWritableLayer + 1; layer < layers_.size(); ++layer) {
+        if (const Status missing = is_missing(layer); !missing.ok())
+            troubles_.tell(fmt::format("a read-only layer is missing: {}", missing.to_string()));
+    }
 }
 
 Store::~Store() {
@@ -81,6 +86,13 @@ Status Store::judge(std::size_t layer) const {
     Status trusted = check_trusted(*info, options_.trust);
     if (!trusted.ok()) trusted.path = root;
     return trusted;
+}
+
+Status Store::is_missing(std::size_t layer) const {
+    // The writable directory is made when the first entry is stored.
+    if (layer == kWritableLayer || layers_[layer]->outlives_path()) return Status::success();
+    const Status status = files_.stat({layers_[layer]->path(), {}}).status();
+    return status.error_number == ENOENT ? status : Status::success();
 }
 
 Status Store::check_trust(std::size_t layer) const {
@@ -157,7 +169,9 @@ std::vector<Status> Store::passed_over() const {
     std::vector<Status> reasons;
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
         if (layers_[layer]->path().empty()) continue;
-        if (Status judged = judge(layer); !judged.ok()) reasons.push_back(std::move(judged));
+        Status reason = judge(layer);
+        if (reason.ok()) reason = is_missing(layer);
+        if (!reason.ok()) reasons.push_back(std::move(reason));
     }
     return reasons;
 }

@@ -68,8 +68,8 @@ class Store {
     // directory is, candidates() has judged), else what the system said.
     Result<Entry> load(const Candidate& candidate) const;
 
-    // Why layers are passed over by candidates(): those that are not trusted, or that the system does not let
-    // be read. Tells nobody else.
+    // Why candidates() passes over layers: those that are missing, not trusted, or not readable. Warns of
+    // nothing.
     std::vector<Status> passed_over() const;
 
     // Success: the entry is there for all processes and stays through a power cut. A recoverable status: it
@@ -140,6 +140,8 @@ class Store {
   private:
     // Whether a layer is trusted, judged at each use, for a directory may change hands. Success where there
     // is none yet; EPERM where it is not trusted, or what the system said. check_trust() also tells.
+    // Success, or why a read-only layer is not there.
+    Status is_missing(std::size_t layer) const;
     Status judge(std::size_t layer) const;
     Status check_trust(std::size_t layer) const;
     std::unique_ptr<const Layer> open_layer(const std::string& path) const;

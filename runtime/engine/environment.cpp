@@ -334,6 +334,9 @@ Settings settle(const RuntimeOptions& options) {
         options.tuning_files.empty() ? split_list(environment("ATTNSMITH_TUNING")) : options.tuning_files;
     settings.nvrtc.path =
         options.nvrtc_path.empty() ? environment("ATTNSMITH_NVRTC_PATH") : options.nvrtc_path;
+    if (options.compile_threads < 0)
+        throw InvalidRequest("compile_threads", std::to_string(options.compile_threads),
+                             "a number of threads from 1, or 0 for the number of cores");
     settings.compile_threads = options.compile_threads > 0
                                    ? options.compile_threads
                                    : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

@@ -34,14 +34,10 @@ cache::Options quiet_options(const Command& command) {
 void require_what_cache_names(const Command& command, Purpose purpose) {
     if (!command.has("cache")) return;
     const std::vector<std::string> places = cache_settings(command).cache_dirs;
-    for (const std::string& place : places) {
-        const bool is_layer = &place != &places.front();
-        // The writable one of several is made when something is first stored.
-        const bool may_come_later = places.size() > 1 && !is_layer && purpose == Purpose::reading;
-        if (may_come_later || !engine::is_missing(place)) continue;
-        throw BadUsage(
-            fmt::format("--cache: there is no {} {}", is_layer ? "directory or bundle" : "directory", place));
-    }
+    // The writable one of several is made when something is first stored.
+    const bool may_come_later = places.size() > 1 && purpose == Purpose::reading;
+    if (!may_come_later && engine::is_missing(places.front()))
+        throw BadUsage(fmt::format("--cache: there is no directory {}", places.front()));
 }
 
 std::string require_file(std::string path, const char* what) {

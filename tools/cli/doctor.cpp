@@ -56,7 +56,8 @@ Json to_json(const DoctorReport& report) {
 }
 
 int run_doctor(const Command& command) {
-    const DoctorReport report = examine(runtime_options(command), command.has("write"));
+    const DoctorReport report =
+        examine(runtime_options(command, MissingLayers::reported), command.has("write"));
     if (command.has("json")) {
         print_json(to_json(report));
         return report.ok() ? kSuccess : kFailure;

@@ -67,7 +67,7 @@ void add_tuning_flag(Command& command) {
                      "tuning tables whose tiles win over the built-in ones (default: ATTNSMITH_TUNING)");
 }
 
-RuntimeOptions runtime_options(const Command& command) {
+RuntimeOptions runtime_options(const Command& command, MissingLayers missing) {
     RuntimeOptions options;
     if (command.knows("tuning")) {
         options.tuning_files = command.texts("tuning");
@@ -79,6 +79,13 @@ RuntimeOptions runtime_options(const Command& command) {
     options.cache_dirs = command.texts("cache");
     if (std::ranges::find(options.cache_dirs, "") != options.cache_dirs.end())
         throw InvalidRequest("cache", "\"\"", "a directory");
+    for (std::size_t i = 1; i < options.cache_dirs.size(); ++i) {
+        const std::string& place = options.cache_dirs[i];
+        if (missing == MissingLayers::refused && !cache::is_remote_address(place) &&
+            engine::is_missing(place))
+            throw BadUsage(fmt::format(
+                "--cache: there is no directory or bundle {}; only the first --cache is created", place));
+    }
     if (const auto bytes = command.text("cache-max-bytes"))
         options.cache_max_bytes = parse_byte_size("cache-max-bytes", *bytes);
     options.trust_key_files = command.texts("trust-key");

@@ -1,6 +1,7 @@
 // The flags that say with what a Runtime is made: its cache, the toolchain, tuning tables.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -16,8 +17,10 @@ void add_cache_flag(Command& command);
 void add_toolchain_flag(Command& command);
 // --tuning alone.
 void add_tuning_flag(Command& command);
+// Every --cache but the first must exist, unless the command reports what does not.
+enum class MissingLayers : std::uint8_t { refused, reported };
 // Options of a Runtime with what those and --tuning say, where a command has them.
-RuntimeOptions runtime_options(const Command& command);
+RuntimeOptions runtime_options(const Command& command, MissingLayers missing = MissingLayers::refused);
 // The settings of a command that needs a cache. Throws CacheError where there is no directory, InvalidRequest
 // where one of them is something else.
 engine::Settings cache_settings(const Command& command);

@@ -405,6 +405,24 @@ TEST_CASE("Store: layers are searched and never written to", "[cache][store]") {
     CHECK(count_files(temporary / "one") + count_files(temporary / "two") == files_before);
 }
 
+TEST_CASE("Store: a missing read-only layer is told once, when the store is made", "[cache][store]") {
+    const TemporaryDirectory temporary;
+    Warnings warnings;
+    const std::string missing = temporary / "mistyped";
+    const Store store(
+        {.directory = temporary / "own", .read_only_layers = {missing}, .warn = warnings.callback()});
+    REQUIRE(warnings.count() == 1);
+    CHECK_THAT(warnings.messages().front(), Catch::Contains(missing));
+    CHECK(store.candidates(kKey).empty());
+    CHECK(warnings.count() == 1);
+    REQUIRE(store.passed_over().size() == 1);
+    CHECK(store.passed_over().front().path == missing);
+    // It may be mounted later.
+    REQUIRE(Store({.directory = missing}).publish(kKey, kVersion, entry_of("payload")).ok());
+    CHECK(load_newest(store, kKey) == entry_of("payload"));
+    CHECK(store.passed_over().empty());
+}
+
 TEST_CASE("Store: layers serve where there is no directory of one's own", "[cache][store]") {
     TemporaryDirectory temporary;
     REQUIRE(Store({.directory = temporary / "layer"}).publish(kKey, kVersion, entry_of("payload")).ok());

@@ -133,6 +133,22 @@ TEST_CASE("a miss says where something was passed over, and why", "[engine][on_m
     CHECK_NOTHROW(runtime.prepare(kSpec, {1, 33, 1}));
 }
 
+TEST_CASE("a missing layer is warned of once, and named by the error of a missing kernel",
+          "[engine][on_miss]") {
+    const TemporaryDirectory temporary;
+    const std::string mistyped = temporary / "mistyped.bundle";
+    RuntimeOptions options = serving(temporary / "cache");
+    options.cache_dirs.push_back(mistyped);
+    std::vector<std::string> lines;
+    options.log_level = LogLevel::warn;
+    options.log = [&](LogLevel, std::string_view line) { lines.emplace_back(line); };
+    Runtime runtime(options);
+    REQUIRE(lines.size() == 1);
+    CHECK(contains(lines.front(), mistyped));
+    for (int i = 0; i < 2; ++i) CHECK(contains(missing(runtime).what(), mistyped));
+    CHECK(lines.size() == 1);
+}
+
 TEST_CASE("an attention that misses names its own words, from another thread too", "[engine][on_miss]") {
     const TemporaryDirectory temporary;
     Runtime runtime(serving(temporary / "cache"));

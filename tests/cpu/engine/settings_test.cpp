@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "attnsmith/runtime.hpp"
 #include "cache/fixture.hpp"
 #include "cache/signing/ed25519.hpp"
 #include "engine/environment.hpp"
@@ -122,6 +123,17 @@ TEST_CASE("options win over the environment", "[engine][environment]") {
     CHECK(engine::settle({.tuning_files = {"/v"}}).tuning_files == Paths{"/v"});
     CHECK(engine::settle({.compile_threads = 3}).compile_threads == 3);
     CHECK(engine::settle({}).compile_threads >= 1);
+}
+
+TEST_CASE("a negative number of threads or jobs is refused", "[engine]") {
+    CHECK(test::refused([] { Runtime runtime({.use_cache = false, .compile_threads = -3}); }).field() ==
+          "compile_threads");
+    const cache::testing::TemporaryDirectory temporary;
+    Runtime runtime({.cache_dirs = {temporary / "cache"}});
+    const std::vector<AttentionSpec> specs;
+    const std::vector<int> sms = {90};
+    CHECK(test::refused([&] { runtime.prewarm(specs, sms, {.jobs = -7}); }).field() == "jobs");
+    CHECK(runtime.prewarm(specs, sms, {.jobs = 0}).total == 0);
 }
 
 TEST_CASE("keys are read at once, and a list of nothing is none", "[engine][environment]") {
