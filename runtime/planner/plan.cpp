@@ -1,8 +1,10 @@
 #include "planner/plan.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <ranges>
 #include <span>
 
@@ -11,6 +13,8 @@
 #include "families/registry.hpp"
 #include "planner/split.hpp"
 #include "problem/request/key_bounds.hpp"
+#include "problem/request/request_fields.hpp"
+#include "problem/request/request_json.hpp"
 
 namespace attnsmith::planner {
 namespace {
@@ -161,7 +165,7 @@ void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
         if (serves(one, plan.problem, rows)) continue;
         if (one.serves(rows)) {
             const std::int64_t bytes = widened_bytes(plan.problem.spec, keys_of(plan.problem.sizes));
-            plan.rejected.push_back(
+            plan.unused.push_back(
                 {one.kernel.name(),
                  fmt::format("its workspace would take {} MiB for widened keys; at most {} are taken",
                              bytes >> 20, kMostWidenedBytes >> 20)});
@@ -171,14 +175,14 @@ void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
                 return other.serves(rows) && other.kernel == one.kernel;
             }))
             continue;
-        plan.rejected.push_back(
+        plan.unused.push_back(
             {one.kernel.name(), rows <= one.above
                                     ? fmt::format("for more than {} packed query rows", one.above)
                                     : fmt::format("for up to {} packed query rows", *one.up_to)});
     }
     for (const Candidate& one : attentions(set)) {
         if (!serves(one, plan.problem, rows) || &one == chosen.candidate) continue;
-        plan.rejected.push_back(
+        plan.unused.push_back(
             {one.kernel.name(),
              fmt::format("estimated {:.2f}x the time of the chosen kernel for {} packed query rows",
                          with_best_split(one, set, plan.problem, work, plan.device).clocks / chosen.clocks,
@@ -285,9 +289,11 @@ std::vector<KernelConfig> KernelSet::kernels() const {
     return each;
 }
 
-KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tuning) {
+namespace {
+
+// Whether there is a kernel for each role; `set` has what was found, and why not the others.
+bool fill(KernelSet& set, const AttentionSpec& spec, int sm, const TuningTable& tuning) {
     const SmTraits& traits = families::traits_of(sm);
-    KernelSet set;
     for (const Role role : planning_of(spec.op).roles) {
         if (!needs(set, role)) continue;
         const std::size_t before = set.candidates.size();
@@ -303,12 +309,52 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
             std::ranges::move(family->candidates(spec, traits, tuning, set.rejected),
                               std::back_inserter(set.candidates));
         }
-        if (set.candidates.size() == before) throw unserved(sm, set.rejected);
+        if (set.candidates.size() == before) return false;
         if (role != Role::attention) continue;
         leave_larger_tiles_to_one_family(set);
         leave_decode_to_its_kernel(set.candidates);
         for (const Candidate& one : set.candidates) set.contenders.emplace_back(one.kernel, traits);
     }
+    return true;
+}
+
+// The fields of a request without which there would be a kernel, with their values.
+std::vector<std::string> conflicting_fields(const AttentionSpec& spec, int sm, const TuningTable& tuning) {
+    std::vector<std::string> conflicting;
+    const nlohmann::ordered_json request = problem::to_json({spec, {}});
+    for (const problem::RequestField& field : problem::request_fields()) {
+        const std::string name(field.name);
+        if (!problem::is_of_spec(field) || !request.contains(name)) continue;
+        nlohmann::json without = request;
+        without.erase(name);
+        try {
+            KernelSet set;
+            if (!fill(set, problem::request_from_json(without).spec, sm, tuning)) continue;
+            conflicting.push_back(fmt::format(
+                "{} {}", name,
+                request[name].is_string() ? request[name].get<std::string>() : request[name].dump()));
+        } catch (const Error&) {  // the field cannot be left out
+        }
+    }
+    return conflicting;
+}
+
+// One sentence that says what does not go together, before each family's own reason.
+Unsupported unserved_fields(const AttentionSpec& spec, int sm, const TuningTable& tuning,
+                            const std::vector<Refusal>& rejected) {
+    const std::vector<std::string> fields = conflicting_fields(spec, sm, tuning);
+    if (fields.empty()) return unserved(sm, rejected);
+    const char* const what = fields.size() > 1 ? "together" : "in this request";
+    return {fmt::format("{} {} not supported {} on sm_{}; leave {} out", fmt::join(fields, " and "),
+                        fields.size() > 1 ? "are" : "is", what, sm, fields.size() > 1 ? "one of them" : "it"),
+            rejected};
+}
+
+}  // namespace
+
+KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tuning) {
+    KernelSet set;
+    if (!fill(set, spec, sm, tuning)) throw unserved_fields(spec, sm, tuning, set.rejected);
     return set;
 }
 

@@ -48,6 +48,7 @@ struct Plan {
     bool is_of_set = false;
     Numerics numerics{};
     std::vector<Refusal> rejected{};
+    std::vector<Refusal> unused{};  // kernels of the set that serve other sizes, or take longer at these
     // A plan that widens keys has one more, for bounds whose widened keys would take more workspace than
     // kMostWidenedBytes.
     std::vector<Plan> instead{};

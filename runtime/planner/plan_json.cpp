@@ -47,6 +47,8 @@ Json step_json(const Step& step, const families::Extent& extent, const CacheStat
         json["producer_warps"] = producers;
     if (kernel.constants.integer("gather") != 0) json["gather"] = true;
     json["grid"] = fmt::format("{} CTAs of {} threads", extent.ctas, kernel.threads);
+    json["grid_ctas"] = extent.ctas;
+    json["threads_per_cta"] = kernel.threads;
     json["resources"] = resources_json(kernel, cache);
     json["cache"] = {{"key", cache.key}, {"state", cache.hit ? "hit" : "miss"}};
     if (cache.hit) json["cache"]["toolchain"] = cache.toolchain;
@@ -78,6 +80,13 @@ Json split_json(const Plan& plan, const Launch& launch) {
         json[chunks ? "splits" : "shares"] = launch.split.parts;
     }
     if (divides || plan.find(Role::widen) != nullptr) json["workspace_bytes"] = launch.workspace.bytes;
+    return json;
+}
+
+Json refusals_json(const std::vector<Refusal>& refusals) {
+    Json json = Json::array();
+    for (const Refusal& refusal : refusals)
+        json.push_back({{"candidate", refusal.candidate}, {"reason", refusal.reason}});
     return json;
 }
 
@@ -115,10 +124,8 @@ Json to_json(const Plan& plan, std::span<const CacheState> states) {
                         {"rtol", plan.numerics.rtol},
                         {"consistency", to_string(plan.problem.spec.consistency)},
                         {"precision", to_string(plan.problem.spec.precision)}};
-    json["rejected"] = Json::array();
-    for (const Refusal& refusal : plan.rejected) {
-        json["rejected"].push_back({{"candidate", refusal.candidate}, {"reason", refusal.reason}});
-    }
+    json["rejected"] = refusals_json(plan.rejected);
+    json["unused"] = refusals_json(plan.unused);
     return json;
 }
 

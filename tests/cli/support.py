@@ -73,11 +73,54 @@ def validator(identifier):
     return jsonschema.Draft7Validator(schema, registry=referencing.Registry().with_resources(resources))
 
 
+def resolved(schema, base):
+    """The schema that a $ref leads to, with the document that it is in."""
+    while "$ref" in schema:
+        name, _, pointer = schema["$ref"].partition("#")
+        schema = base = schemas()[name] if name else base
+        for step in pointer.split("/")[1:]:
+            schema = schema[step]
+    return schema, base
+
+
+def fields_of(schema, base):
+    """The fields that a schema gives, with the documents that they are in: its own, and those of its alternatives."""
+    schema, base = resolved(schema, base)
+    fields = {}
+    for kind in ("oneOf", "anyOf", "allOf"):
+        for part in schema.get(kind, []):
+            fields |= fields_of(part, base)
+    return fields | {name: (field, base) for name, field in schema.get("properties", {}).items()}
+
+
+def undocumented(value, schema, base=None, path=""):
+    """The paths of the fields of a document that its schema does not have. A schema with additionalProperties has them all."""
+    base = base or schema
+    fields = fields_of(schema, base)
+    schema, base = resolved(schema, base)
+    if isinstance(value, list):
+        return [found for item in value for found in undocumented(item, schema.get("items", {}), base, path + "[]")]
+    if not isinstance(value, dict):
+        return []
+    others = schema.get("additionalProperties")
+    found = []
+    for name, item in value.items():
+        if name in fields:
+            found += undocumented(item, *fields[name], f"{path}.{name}")
+        elif others:
+            found += undocumented(item, others, base, f"{path}.*")
+        elif others is None:
+            found.append(f"{path}.{name}")
+    return found
+
+
 def check_schema(document):
-    """Raises AssertionError where what was printed does not meet its schema."""
+    """Raises AssertionError where what was printed does not meet its schema, or has a field that no schema describes."""
     schema = schema_of(document)
     missing = [field for field in schema["required"] if field not in document]
     assert not missing, f"{document['schema']} has no {missing}"
+    unknown = sorted(set(undocumented(document, schema)))
+    assert not unknown, f"{document['schema']} does not describe {unknown}"
     if found := validator(schema["$id"]):
         for error in found.iter_errors(document):
             raise AssertionError(f"{document['schema']}: {error.json_path}: {error.message}")

@@ -47,6 +47,10 @@ class Schemas(CliTest):
         plans = self.run_cli("plan", "--model", PARTIAL, "--sm", "90", "--json").json()
         self.assert_wrong(plans, change=lambda json: json["plans"][0]["device"].pop("sm"))
         self.assert_wrong(plans, change=lambda json: json["unsupported"][0].update(reason=""))
+        for change in (lambda json: json.update(new=1), lambda json: json["plans"][0].update(new=1),
+                       lambda json: json["plans"][0]["kernels"][0]["resources"]["predicted"].update(new=1),
+                       lambda json: json["unsupported"][0].update(new=1)):
+            self.assert_wrong(plans, change=change)  # a field that no schema describes
         error = json.loads(self.run_cli("plan", *SMALL, "--sm", "1", "--json").out)
         check_schema(error)
         self.assert_wrong(error, change=lambda json: json.pop("accepted"))

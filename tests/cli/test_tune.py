@@ -65,7 +65,7 @@ class Tuning(CliTest):
             result = self.assert_ok(self.run_cli(*plan, "--q-len", q_len)).json()
             self.assert_plan(result)
             self.assertEqual(result["kernels"][0]["tuning"], tuning)
-            self.assertIn(reason, [one["reason"] for one in result["rejected"]])
+            self.assertIn(reason, [one["reason"] for one in result["unused"]])
 
     def test_a_tile_for_decode(self):
         file = self.write("decode.json", decode_table())
@@ -77,7 +77,7 @@ class Tuning(CliTest):
             kernel = result["kernels"][0]
             self.assertEqual([kernel[field] for field in ("tuning", "backend", "tile_q", "tile_kv", "stages")],
                              ["user", "mma", 16, 128, 1])
-            self.assertIn("for more than 16 packed query rows", [one["reason"] for one in result["rejected"]])
+            self.assertIn("for more than 16 packed query rows", [one["reason"] for one in result["unused"]])
         more = self.assert_ok(self.run_cli(*plan, "--q-len", "512")).json()
         self.assertEqual((more["kernels"][0]["backend"], more["kernels"][0]["tuning"]), ("wgmma", "table"))
 

@@ -54,6 +54,7 @@ class Files(unittest.TestCase):
         folder = REPOSITORY / "tools/python"
         sources = {str(file.relative_to(folder)) for file in (folder / "attnsmith").rglob("*")
                    if file.suffix in (".py", ".json") or file.name == "py.typed"}
+        sources |= {f"attnsmith/schemas/{file.name}" for file in (REPOSITORY / "runtime/schemas").iterdir()}
         package = {name for name in self.names if ".dist-info/" not in name and not name.endswith("/")}
         self.assertEqual(package, {*sources, *self.binaries}, "nothing else, such as libraries of this machine")
         self.assertTrue(self.modes["attnsmith/bin/attnsmith"] & 0o111)

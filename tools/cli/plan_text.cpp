@@ -184,11 +184,13 @@ std::string model_text(const Json& model, Reasons reasons) {
 }
 
 // Candidates that share a reason share a line.
-std::string rejected_text(const Json& rejected, Reasons reasons) {
+std::string refusals_text(const char* label, const Json& rejected, Reasons reasons) {
     if (reasons == Reasons::none) return {};
-    if (reasons == Reasons::count)
-        return fmt::format("  rejected  {}; -v or --json has the reasons\n",
+    if (reasons == Reasons::count) {
+        if (rejected.empty()) return {};
+        return fmt::format("  {:<8}  {}; -v or --json has the reasons\n", label,
                            counted(rejected.size(), "candidate"));
+    }
     std::vector<std::pair<std::string, std::string>> lines;  // reason, candidates
     for (const Json& refusal : rejected) {
         const std::string reason = word(refusal, "reason");
@@ -201,7 +203,7 @@ std::string rejected_text(const Json& rejected, Reasons reasons) {
     }
     std::string text;
     for (const auto& [reason, candidates] : lines)
-        text += fmt::format("  rejected  {}: {}\n", candidates, reason);
+        text += fmt::format("  {:<8}  {}: {}\n", label, candidates, reason);
     return text;
 }
 
@@ -229,7 +231,8 @@ std::string plan_text(const Json& plan, Reasons reasons) {
     else
         text += fmt::format("within {} + {} * |o|\n", problem::one_line(numerics.at("atol")),
                             problem::one_line(numerics.at("rtol")));
-    return text + rejected_text(plan.at("rejected"), reasons);
+    return text + refusals_text("rejected", plan.at("rejected"), reasons) +
+           refusals_text("unused", plan.at("unused"), reasons);
 }
 
 }  // namespace attnsmith::cli

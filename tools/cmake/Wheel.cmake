@@ -5,6 +5,7 @@
 install(FILES $<TARGET_FILE:attnsmith_shared> DESTINATION attnsmith COMPONENT python
   RENAME ${CMAKE_SHARED_LIBRARY_PREFIX}attnsmith${CMAKE_SHARED_LIBRARY_SUFFIX})
 install(PROGRAMS $<TARGET_FILE:attnsmith_cli> DESTINATION attnsmith/bin COMPONENT python)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/schemas DESTINATION attnsmith COMPONENT python)
 set(binaries attnsmith_shared attnsmith_cli)
 if(TARGET attnsmith_jax)
   install(FILES $<TARGET_FILE:attnsmith_jax> DESTINATION attnsmith COMPONENT python)

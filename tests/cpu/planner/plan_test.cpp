@@ -539,6 +539,20 @@ TEST_CASE("head dims to 512 have kernels that fit every SM, by mma but of whole 
     }
 }
 
+TEST_CASE("kernels of the set that serve other sizes stand apart from rejected candidates", "[planner]") {
+    const planner::Plan plan = plan_of(llama(), {8, 1, 4096});
+    const auto kernels =
+        planner::kernel_set(plan.problem.spec, plan.device.sm, planner::repository_tuning()).kernels();
+    const auto is_in_set = [&](const Refusal& one) {
+        return std::ranges::any_of(kernels,
+                                   [&](const auto& kernel) { return kernel.name() == one.candidate; });
+    };
+    CHECK(plan.unused.size() > 1);
+    CHECK(std::ranges::all_of(plan.unused, is_in_set));
+    CHECK(plan.rejected.size() > 1);
+    CHECK(std::ranges::none_of(plan.rejected, is_in_set));
+}
+
 TEST_CASE("refused candidates keep their reasons", "[planner]") {
     const planner::Plan plan =
         plan_of({.head_dim_qk = 256, .q_heads = 8, .mask = Mask::causal}, {1, 4096, 4096}, 86);

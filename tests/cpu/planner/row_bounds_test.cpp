@@ -31,8 +31,8 @@ Tiles tiles_for(std::int64_t q_len) {
     for (const int keys : {64, 96, 128}) {
         const std::string name =
             "attention wgmma bf16 128x128 contiguous 128x" + std::to_string(keys) + " stages 2";
-        const auto found = std::ranges::find(plan.rejected, name, &Refusal::candidate);
-        if (found != plan.rejected.end() && found->reason.starts_with("for ")) {
+        const auto found = std::ranges::find(plan.unused, name, &Refusal::candidate);
+        if (found != plan.unused.end() && found->reason.starts_with("for ")) {
             tiles.reasons.push_back(found->reason);
         } else {
             CHECK(tiles.chosen == 0);

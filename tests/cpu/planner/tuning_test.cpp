@@ -70,8 +70,11 @@ planner::Plan plan_of(const AttentionSpec& spec, const std::vector<TuningEntry>&
 
 // Why the plan has no kernel with this tile.
 std::string reason(const planner::Plan& plan, const std::string& candidate) {
-    const auto found = std::ranges::find(plan.rejected, candidate, &Refusal::candidate);
-    return found == plan.rejected.end() ? "" : found->reason;
+    for (const auto* refusals : {&plan.rejected, &plan.unused}) {
+        const auto found = std::ranges::find(*refusals, candidate, &Refusal::candidate);
+        if (found != refusals->end()) return found->reason;
+    }
+    return "";
 }
 
 json good() {
@@ -526,8 +529,8 @@ TEST_CASE("an entry for decode that cannot be is passed over, and the plan says 
 }
 
 TEST_CASE("up to 16 packed query rows are the 16-row kernel's alone", "[planner][tuning]") {
-    const auto rejected_by_rows = [](const planner::Plan& plan) {
-        return std::ranges::count(plan.rejected, "for more than 16 packed query rows", &Refusal::reason);
+    const auto unused_by_rows = [](const planner::Plan& plan) {
+        return std::ranges::count(plan.unused, "for more than 16 packed query rows", &Refusal::reason);
     };
     for (const int sm : {80, 90, 120}) {
         for (const std::int64_t head_dim : {64, 96, 128, 256}) {
@@ -540,9 +543,9 @@ TEST_CASE("up to 16 packed query rows are the 16-row kernel's alone", "[planner]
                 if (q_len <= 4) {
                     CHECK(plan.kernel(planner::Role::attention).backend() == families::Backend::mma);
                     CHECK(plan.kernel(planner::Role::attention).tile_q() == 16);
-                    CHECK(rejected_by_rows(plan) >= (sm == 90 ? 2 : 1));
+                    CHECK(unused_by_rows(plan) >= (sm == 90 ? 2 : 1));
                 } else {
-                    CHECK(rejected_by_rows(plan) == 0);
+                    CHECK(unused_by_rows(plan) == 0);
                 }
             }
         }

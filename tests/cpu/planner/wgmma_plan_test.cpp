@@ -213,9 +213,12 @@ TEST_CASE(
     "[planner][wgmma]") {
     const auto of_mma = [](const AttentionSpec& spec, std::string_view reason) {
         const planner::Plan plan = plan_of(spec, {8, 4096, 4096});
-        return std::ranges::count_if(plan.rejected, [&](const Refusal& one) {
-            return one.candidate.starts_with("attention mma") && one.reason.starts_with(reason);
-        });
+        const auto count = [&](const std::vector<Refusal>& refusals) {
+            return std::ranges::count_if(refusals, [&](const Refusal& one) {
+                return one.candidate.starts_with("attention mma") && one.reason.starts_with(reason);
+            });
+        };
+        return count(plan.rejected) + count(plan.unused);
     };
     constexpr std::string_view kLeft = "tiles of more than 16 rows are wgmma's alone";
     for (const auto& [qk, vo] :

@@ -84,7 +84,7 @@ TEST_CASE("widened keys take a workspace that is said, and no more than a bound"
     const planner::Plan large = plan_of(spec, {16, 16384, 65536});
     CHECK_FALSE(is_widened(large));
     CHECK(large.instead.empty());
-    CHECK(std::ranges::any_of(large.rejected, [](const Refusal& one) {
+    CHECK(std::ranges::any_of(large.unused, [](const Refusal& one) {
         return one.reason == "its workspace would take 4096 MiB for widened keys; at most 256 are taken";
     }));
     // More than 64 bits count.
