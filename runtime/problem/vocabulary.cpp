@@ -1,6 +1,7 @@
 #include "problem/vocabulary.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "attnsmith/attnsmith.h"
 
@@ -102,12 +103,14 @@ constexpr Word<Toolchain> kToolchains[] = {{"newest", Toolchain::newest, ATTNSMI
 constexpr Word<OnMiss> kOnMisses[] = {{"compile", OnMiss::compile, ATTNSMITH_ON_MISS_COMPILE},
                                       {"error", OnMiss::error, ATTNSMITH_ON_MISS_ERROR}};
 
-// A type that tensors of q, k, v and o could have, and that no kernel is built for.
-void check_built(DType dtype) {
+// A type that q, k and v could have, and that no kernel multiplies.
+void check_multiplied(std::string_view field, DType dtype) {
     if (dtype != DType::f32 && !is_fp8(dtype)) return;
     throw Unsupported(
-        fmt::format("tensors of {} are not built in this version of attnsmith; what is built is {}",
-                    to_string(dtype), join_or(kFloatDTypeWords.names())),
+        fmt::format("{} {} is not supported; supported are {}{}", field, to_string(dtype),
+                    fmt::join(kFloatDTypeWords.names(), " and "),
+                    is_fp8(dtype) ? fmt::format(" (for fp8 keys and values: kv_dtype {})", to_string(dtype))
+                                  : std::string()),
         {});
 }
 
@@ -115,7 +118,7 @@ void check_built(DType dtype) {
 
 constinit const WordList<Op> kOpWords{kOps};
 constinit const WordList<DType> kDTypeWords{kDTypes};
-constinit const WordList<DType> kFloatDTypeWords{kDTypes, kFloatDTypes, check_built};
+constinit const WordList<DType> kFloatDTypeWords{kDTypes, kFloatDTypes, check_multiplied};
 constinit const WordList<DType> kOutputDTypeWords{kDTypes, kOutputDTypes};
 constinit const WordList<DType> kKvDTypeWords{kDTypes, kKvDTypes};
 constinit const WordList<DType> kIndexDTypeWords{kDTypes, kIndexDTypes};

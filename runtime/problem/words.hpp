@@ -28,7 +28,8 @@ template <typename Enum>
 struct WordList {
     std::span<const Word<Enum>> words;
     std::span<const Enum> accepted{};  // in the order of messages; empty: all of the words
-    void (*check)(Enum) = nullptr;     // throws Unsupported for what is meaningful and not built
+    // Throws Unsupported for a value that means something and is not supported.
+    void (*check)(std::string_view field, Enum value) = nullptr;
 
     constexpr bool accepts(Enum value) const {
         if (!accepted.empty()) return std::ranges::find(accepted, value) != accepted.end();
@@ -55,7 +56,7 @@ struct WordList {
     Enum parse(std::string_view field, std::string_view text) const {
         const auto word = std::ranges::find(words, text, &Word<Enum>::name);
         if (word != words.end()) {
-            if (check != nullptr) check(word->value);
+            if (check != nullptr) check(field, word->value);
             if (accepts(word->value)) return word->value;
         }
         throw InvalidRequest(std::string(field), quote(text), accepted_words(text, names()));
@@ -63,7 +64,7 @@ struct WordList {
 
     // Throws InvalidRequest for an enumerator that the list does not accept.
     void check_value(std::string_view field, Enum value) const {
-        if (check != nullptr) check(value);
+        if (check != nullptr) check(field, value);
         if (accepts(value)) return;
         throw InvalidRequest(std::string(field), std::string(name_of(value)), join_or(names()));
     }
@@ -80,7 +81,7 @@ struct WordList {
         const auto word = std::ranges::find(words, number, &Word<Enum>::number);
         if (word == words.end() && number == 0) return std::nullopt;
         if (word != words.end()) {
-            if (check != nullptr) check(word->value);
+            if (check != nullptr) check(field, word->value);
             if (accepts(word->value)) return word->value;
         }
         throw InvalidRequest(std::string(field), std::to_string(number), accepted_numbers(otherwise));

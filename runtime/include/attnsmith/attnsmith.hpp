@@ -1,6 +1,10 @@
 // attnsmith: GPU attention kernels, built at run time. This header is the whole public API.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "attnsmith's C++ API needs C++20: compile with -std=c++20, or use the C ABI (attnsmith/attnsmith.h)"
+#else
+
 #include "attnsmith/batch.hpp"
 #include "attnsmith/cache.hpp"
 #include "attnsmith/coverage.hpp"
@@ -11,3 +15,5 @@
 #include "attnsmith/tensor.hpp"
 #include "attnsmith/types.hpp"
 #include "attnsmith/version.hpp"
+
+#endif

@@ -46,7 +46,7 @@ struct AttentionSpec {
     Mask mask = Mask::full;  // causal is bottom-right aligned: the last query sees the last key
     // Query i (in that alignment) sees keys i - window_left .. i + window_right; absent, or -1, is unbounded.
     std::optional<std::int64_t> window_left{};
-    std::optional<std::int64_t> window_right{};  // says nothing with a causal mask, which ends at the query
+    std::optional<std::int64_t> window_right{};  // 0 or absent with a causal mask, which ends at the query
 
     // Tokens, from 1: query i (in that alignment) sees key j only where floor(i / C) == floor(j / C), as far
     // as the mask and its windows let it. Absent: all of them; 0 is refused, as a chunk that holds nothing.

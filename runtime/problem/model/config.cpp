@@ -157,7 +157,10 @@ void warn_of_two_dtypes(ModelReader& model) {
 }
 
 DType planned_dtype(ModelReader& model, const ModelOptions& options) {
-    if (options.dtype) return *options.dtype;
+    if (options.dtype) {
+        kFloatDTypeWords.check_value("dtype", *options.dtype);  // or no part of the model is supported
+        return *options.dtype;
+    }
     constexpr const char* kNames[] = {"dtype",
                                       "torch_dtype"};  // of two that differ, transformers takes the first
     std::string given = model.inherited_word({kNames[0], kNames[1]}).value_or("auto");
@@ -317,7 +320,6 @@ class Planner {
             refuse(kind.name, model_.traced(error).what());
             if (heads.latent) add_latent_decode(kind, spec);
         } catch (const Unsupported& error) {
-            if (error.refusals().empty()) throw;  // the dtype: no part of the model is built
             refuse(kind.name, error.what());
             if (heads.latent) add_latent_decode(kind, spec);
         }
@@ -366,7 +368,6 @@ class Planner {
             if (!dims) throw model_.traced(error);
             refuse(name, model_.traced(error).what());
         } catch (const Unsupported& error) {
-            if (error.refusals().empty()) throw;
             refuse(name, error.what());
         }
     }

@@ -72,7 +72,7 @@ const OpTraits* find_op(Op op) {
 
 const OpTraits& op_traits(Op op) {
     if (const OpTraits* const traits = find_op(op)) return *traits;
-    throw Unsupported(fmt::format("op {} is not built in this version of attnsmith", to_string(op)), {});
+    throw Unsupported(fmt::format("op {} is not supported", to_string(op)), {});
 }
 
 const char* leading_head_dim(Op op) {

@@ -26,37 +26,37 @@ void check_range(std::string_view field, std::int64_t value, std::int64_t least,
                          fmt::format("an integer from {} to {}", least, most));
 }
 
-void check_head_dim(std::string_view field, std::string_view of, std::int64_t value) {
-    const std::string built =
-        fmt::format("a multiple of {} from {} to {}", kHeadDimStep, kMinHeadDim, kMaxHeadDim);
-    if (value < 1) throw InvalidRequest(std::string(field), std::to_string(value), built);
+void check_head_dim(std::string_view field, std::int64_t value, std::string_view shown_as) {
+    if (value < 1)
+        throw InvalidRequest(
+            std::string(field), std::to_string(value),
+            fmt::format("a multiple of {} from {} to {}", kHeadDimStep, kMinHeadDim, kMaxHeadDim));
     if (value <= kMaxHeadDim && value % kHeadDimStep == 0) return;
-    const std::string reason = value > kMaxHeadDim
-                                   ? fmt::format("it is above {}", kMaxHeadDim)
-                                   : fmt::format("the next larger one that is built is {}",
-                                                 ceil_div(value, kHeadDimStep) * kHeadDimStep);
-    throw Unsupported(
-        fmt::format("a head dimension of {} of {} is not built in this version of attnsmith; what is "
-                    "built is {}",
-                    value, of, built),
-        {{fmt::format("{} {}", field, value), reason}});
+    const std::string next =
+        value > kMaxHeadDim ? ""
+                            : fmt::format("; the next is {}", ceil_div(value, kHeadDimStep) * kHeadDimStep);
+    throw Unsupported(fmt::format("{} {} is not supported; supported are multiples of {} up to {}{}",
+                                  shown_as, value, kHeadDimStep, kMaxHeadDim, next),
+                      {});
 }
 
-void check_latent_dim(std::string_view field, std::string_view of, std::int64_t value, std::int64_t least,
-                      std::int64_t most, std::int64_t step) {
+void check_latent_dim(std::string_view field, std::int64_t value, std::int64_t least, std::int64_t most,
+                      std::int64_t step) {
     if (value >= least && value <= most && value % step == 0) return;
-    const std::string built = fmt::format("a multiple of {} from {} to {}", step, least, most);
-    if (value < least) throw InvalidRequest(std::string(field), std::to_string(value), built);
-    throw Unsupported(
-        fmt::format("{} columns {} are not built in this version of attnsmith; what is built is {}", value,
-                    of, built),
-        {{fmt::format("{} {}", field, value), fmt::format("it is not {}", built)}});
+    if (value < least)
+        throw InvalidRequest(std::string(field), std::to_string(value),
+                             fmt::format("a multiple of {} from {} to {}", step, least, most));
+    throw Unsupported(fmt::format("{} {} is not supported; supported are multiples of {} from {} to {}",
+                                  field, value, step, least, most),
+                      {});
 }
 
+// One head_dim, as most callers give it, or both by their own names.
 void normalise_head_dims(AttentionSpec& spec) {
-    check_head_dim("head_dim_qk", "q and k", spec.head_dim_qk);
     if (spec.head_dim_vo == 0) spec.head_dim_vo = spec.head_dim_qk;
-    check_head_dim("head_dim_vo", "v and o", spec.head_dim_vo);
+    const bool is_one = spec.head_dim_vo == spec.head_dim_qk;
+    check_head_dim("head_dim_qk", spec.head_dim_qk, is_one ? "head_dim" : "head_dim_qk");
+    check_head_dim("head_dim_vo", spec.head_dim_vo, "head_dim_vo");
 }
 
 void normalise_heads(AttentionSpec& spec) {
@@ -97,17 +97,17 @@ void normalise_output(AttentionSpec& spec) {
 void check_fp8_head_dim(std::string_view field, std::int64_t value, DType dtype) {
     constexpr std::int64_t kStep = 16;
     if (value % kStep == 0) return;
-    throw Unsupported(fmt::format("{} {} stored as {} is not built in this version of attnsmith; what is "
-                                  "built are multiples of {}",
+    throw Unsupported(fmt::format("{} {} with kv_dtype {} is not supported; supported are multiples of {}",
                                   field, value, to_string(dtype), kStep),
-                      {{fmt::format("{} {}", field, value), fmt::format("it is no multiple of {}", kStep)}});
+                      {});
 }
 
-[[noreturn]] void refuse_blocks(std::string_view field, std::int64_t value, std::string_view built) {
-    throw Unsupported(fmt::format("kv_scale block128 with {} {} is not built in this version of attnsmith; "
-                                  "what is built is a {} that is {}, or kv_scale token_head",
-                                  field, value, field, built),
-                      {{fmt::format("{} {}", field, value), fmt::format("it is not {}", built)}});
+[[noreturn]] void refuse_blocks(std::string_view field, std::int64_t value, std::string_view supported) {
+    throw Unsupported(
+        fmt::format("kv_scale block128 with {} {} is not supported; supported is {} {}; kv_scale "
+                    "token_head takes any",
+                    field, value, field, supported),
+        {});
 }
 
 // A head is one block of columns at most, and latents are whole ones, a power of two of them.
@@ -120,9 +120,9 @@ void check_blocks(const AttentionSpec& spec) {
             refuse_blocks("head_dim_ckv", spec.head_dim_ckv, "128, 256 or 512");
         return;
     }
-    const std::string built = fmt::format("at most {}", kScaleBlock);
-    if (spec.head_dim_qk > kScaleBlock) refuse_blocks("head_dim_qk", spec.head_dim_qk, built);
-    if (spec.head_dim_vo > kScaleBlock) refuse_blocks("head_dim_vo", spec.head_dim_vo, built);
+    const std::string supported = fmt::format("up to {}", kScaleBlock);
+    if (spec.head_dim_qk > kScaleBlock) refuse_blocks("head_dim_qk", spec.head_dim_qk, supported);
+    if (spec.head_dim_vo > kScaleBlock) refuse_blocks("head_dim_vo", spec.head_dim_vo, supported);
 }
 
 void normalise_keys_and_values(AttentionSpec& spec) {
@@ -143,6 +143,16 @@ void normalise_keys_and_values(AttentionSpec& spec) {
         throw InvalidRequest("kv_scale", std::string(to_string(spec.kv_scale)),
                              fmt::format("nothing or none, since kv_dtype is {}; scales are of e4m3 and e5m2",
                                          to_string(dtype)));
+}
+
+// A causal mask ends at the query's own key, so it would drop a window to the right of it.
+void normalise_window(AttentionSpec& spec) {
+    if (spec.mask != Mask::causal || !spec.window_right) return;
+    if (*spec.window_right != 0)
+        throw InvalidRequest(
+            "window_right", std::to_string(*spec.window_right),
+            "nothing, -1 or 0 with mask causal, which ends at the query's own key; or mask full");
+    spec.window_right.reset();
 }
 
 void normalise_storage(AttentionSpec& spec) {
@@ -191,7 +201,7 @@ void validate_attention(Problem& problem) {
     AttentionSpec& spec = problem.spec;
     normalise_head_dims(spec);
     normalise_heads(spec);
-    if (spec.mask == Mask::causal) spec.window_right.reset();  // the mask ends at the query already
+    normalise_window(spec);
     normalise_factors(spec);
     normalise_output(spec);
     normalise_keys_and_values(spec);
@@ -201,9 +211,8 @@ void validate_attention(Problem& problem) {
 
 void validate_mla(Problem& problem) {
     AttentionSpec& spec = problem.spec;
-    check_latent_dim("head_dim_ckv", "of the latent", spec.head_dim_ckv, kMinLatentDim, kMaxHeadDim,
-                     kMinLatentDim);
-    check_latent_dim("head_dim_kpe", "of the position", spec.head_dim_kpe, 0, kMaxPositionDim, kHeadDimStep);
+    check_latent_dim("head_dim_ckv", spec.head_dim_ckv, kMinLatentDim, kMaxHeadDim, kMinLatentDim);
+    check_latent_dim("head_dim_kpe", spec.head_dim_kpe, 0, kMaxPositionDim, kHeadDimStep);
     check_range("q_heads", spec.q_heads, 1, kMaxHeads);
     if (spec.kv_heads == 0) spec.kv_heads = 1;
     if (spec.kv_heads != 1)
@@ -223,7 +232,7 @@ void validate_mla(Problem& problem) {
 }
 
 void validate_merge(Problem& problem) {
-    check_head_dim("head_dim_vo", "v and o", problem.spec.head_dim_vo);
+    check_head_dim("head_dim_vo", problem.spec.head_dim_vo, "head_dim");
     check_range("q_heads", problem.spec.q_heads, 1, kMaxHeads);
     check_sizes(problem);
 }
@@ -237,9 +246,8 @@ void normalise_appended_heads(AttentionSpec& spec) {
         normalise_heads(spec);
         return;
     }
-    check_latent_dim("head_dim_ckv", "of the latent", spec.head_dim_ckv, kMinLatentDim, kMaxHeadDim,
-                     kMinLatentDim);
-    check_latent_dim("head_dim_kpe", "of the position", spec.head_dim_kpe, 0, kMaxPositionDim, kHeadDimStep);
+    check_latent_dim("head_dim_ckv", spec.head_dim_ckv, kMinLatentDim, kMaxHeadDim, kMinLatentDim);
+    check_latent_dim("head_dim_kpe", spec.head_dim_kpe, 0, kMaxPositionDim, kHeadDimStep);
     check_range("q_heads", spec.q_heads, 1, kMaxHeads);
     if (spec.kv_heads == 0) spec.kv_heads = 1;
     if (spec.kv_heads != 1)

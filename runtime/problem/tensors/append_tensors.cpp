@@ -310,7 +310,7 @@ class AppendChecker {
         if (positions_.present()) {
             if (positions_.tensor.rank == 2)
                 refuse("positions.rank", "2",
-                       "1 [tokens]: one position a token; the three of M-RoPE are not built");
+                       "1 [tokens]: one position a token; the three of M-RoPE are not supported");
             check_token_vector(positions_);
         }
         if (spec_.rope_table == RopeTable::frequencies) {
