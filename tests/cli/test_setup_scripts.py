@@ -6,7 +6,7 @@ import subprocess
 
 from support import REPOSITORY, CliTest, main
 
-SCRIPTS = ("setup.sh", "demo.sh", "test.sh", "fuzz.sh")
+SCRIPTS = ("setup.sh", "demo.sh", "test.sh", "fuzz.sh", "lock_frameworks.sh")
 # Programs that would change the machine or build something: each notes that it was called, and with what.
 STUBS = ("apt-get", "sudo", "ctest", "pip", "dpkg-deb")
 TEST_PACKAGES = ("catch2", "clang-format-14", "doxygen", "python3-yaml", "skopeo")
@@ -61,7 +61,8 @@ class SetupScripts(CliTest):
                                  ("demo.sh", "/dev/null", "/dev/null"), ("test.sh", "--nothing"),
                                  ("test.sh", "--sanitize"), ("test.sh", "--sanitize", "memory"),
                                  ("test.sh", "--sanitize=x"), ("test.sh", "-R"), ("fuzz.sh", "soon"), ("fuzz.sh", "0"),
-                                 ("fuzz.sh", "1", "2"), ("fuzz.sh", "--nothing")):
+                                 ("fuzz.sh", "1", "2"), ("fuzz.sh", "--nothing"), ("lock_frameworks.sh", "--nothing"),
+                                 ("lock_frameworks.sh", "--upgrade", "x")):
             with self.subTest(name=name, arguments=arguments):
                 result = self.run_script(name, *arguments)
                 self.assertEqual((result.returncode, result.stdout), (2, ""))
