@@ -10,7 +10,7 @@ import re
 import unittest
 import unittest.mock
 
-from support import REPOSITORY, attnsmith
+from support import REPOSITORY, attnsmith, python
 
 try:
     import torch
@@ -408,6 +408,42 @@ class Transformers(unittest.TestCase):
                             num_blocks=32, max_batch_tokens=32, block_size=16, max_blocks_per_request=4, use_cuda_graph=False))
                 self.assertEqual([got[name].generated_tokens for name in got], wanted)
                 self.assertEqual([call[0] for call in calls[-2:]], ["append", "paged_attention"])
+
+    @unittest.skipIf(importlib.util.find_spec("kernels") is None, "the package kernels is not installed")
+    def test_importing_the_adapter_keeps_its_name_from_the_hub(self):
+        """Without register(), with and without trust in every kernel of the hub: no host is looked up or connected to."""
+        program = """
+import contextlib, socket, sys
+asked = []
+
+def refuse(*arguments, **words):
+    asked.append(arguments)
+    raise OSError("sockets are refused")
+
+socket.getaddrinfo = refuse
+socket.socket.connect = refuse
+socket.socket.connect_ex = refuse
+if sys.argv[1] == "yes":
+    import attnsmith.transformers
+import transformers
+from transformers.integrations import hub_kernels
+config = transformers.LlamaConfig(vocab_size=97, hidden_size=64, intermediate_size=64, num_attention_heads=4,
+                                  num_key_value_heads=2, num_hidden_layers=1)
+for trusting in (contextlib.nullcontext, hub_kernels.allow_all_hub_kernels):
+    try:
+        with trusting():
+            model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="attnsmith/flash3-attnsmith")
+        print(model.config._attn_implementation, end=" ")
+    except Exception as error:
+        print(type(error).__name__, end=" ")
+print(len(asked) > 0)
+"""
+        environment = {"LOCAL_KERNELS": None, "HF_HUB_OFFLINE": None, "TRANSFORMERS_OFFLINE": None, "HF_HUB_DOWNLOAD_TIMEOUT": "1"}
+        imported = python(program, "yes", **environment)
+        self.assertEqual(imported.stdout.split(), [self.adapter.FLASH3, self.adapter.FLASH3, "False"], imported.stderr)
+        # This is what the sockets see otherwise: SECURITY.md states the risk.
+        alone = python(program, "no", **environment)
+        self.assertEqual(alone.stdout.split()[-1:], ["True"], alone.stderr)
 
     def test_local_kernels_of_others_are_kept(self):
         with unittest.mock.patch.dict("os.environ", {"LOCAL_KERNELS": "some/kernel=/there"}):

@@ -37,7 +37,8 @@ def register(name: str = "attnsmith", *, strict: bool = False) -> None:
 
     Besides, "attnsmith/flash3-attnsmith" is transformers' own way of calling FlashAttention, with attnsmith's functions in
     the place of a kernel from the hub: in generate_batch that decodes from pages without gathering them. It needs the
-    package `kernels`, which finds it by the variable LOCAL_KERNELS, in which an entry is added here.
+    package `kernels`, which finds it by the variable LOCAL_KERNELS. Importing this module adds an entry there, and
+    register() adds it again if it is gone.
 
     strict: what is passed on to SDPA otherwise raises attnsmith.Unsupported, which says why.
 
@@ -79,6 +80,11 @@ def _add_local_kernel() -> None:
     folder = pathlib.Path(__file__).resolve().parent / "compat" / "flash3"
     others = [entry for entry in os.environ.get("LOCAL_KERNELS", "").split(":") if entry and not entry.startswith(f"{FLASH3}=")]
     os.environ["LOCAL_KERNELS"] = ":".join([*others, f"{FLASH3}={folder}"])
+
+
+# At import already: transformers takes the name for a repository of the hub where no entry says otherwise, and register()
+# may be forgotten.
+_add_local_kernel()
 
 
 def report() -> Dict[str, Any]:
