@@ -73,7 +73,7 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 
 file(GLOB_RECURSE installed RELATIVE ${prefix} ${prefix}/*)
 foreach(wanted IN ITEMS "bin/attnsmith" "include/attnsmith/attnsmith.hpp" "include/attnsmith/attnsmith.h" "include/attnsmith/version.hpp"
-    "share/attnsmith/LICENSE" "lib.*/pkgconfig/attnsmith.pc" "lib.*/libattnsmith.a" "lib.*/libattnsmith.so"
+    "share/attnsmith/LICENSE" "share/attnsmith/THIRD_PARTY_NOTICES" "lib.*/pkgconfig/attnsmith.pc" "lib.*/libattnsmith.a" "lib.*/libattnsmith.so"
     "share/man/man1/attnsmith.1" "share/man/man1/attnsmith-cache-ls.1" "share/bash-completion/completions/attnsmith"
     "share/zsh/site-functions/_attnsmith" "share/fish/vendor_completions.d/attnsmith.fish")
   if(NOT installed MATCHES "(^|;)${wanted}(;|$)")

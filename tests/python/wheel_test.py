@@ -20,6 +20,7 @@ import typed_program
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 WHEEL, SDIST = (pathlib.Path(name).resolve() for name in sys.argv[1:3]) if len(sys.argv) > 2 else (None, None)
 BINARIES = ("attnsmith/libattnsmith.so", "attnsmith/bin/attnsmith")
+LICENCES = ("LICENSE", "THIRD_PARTY_NOTICES")
 FOR_JAX = "attnsmith/libattnsmith_jax.so"  # in wheels that were built where JAX is
 # Libraries that every system has that the tag names; anything else would have to be in the wheel.
 SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1",
@@ -58,7 +59,9 @@ class Files(unittest.TestCase):
         package = {name for name in self.names if ".dist-info/" not in name and not name.endswith("/")}
         self.assertEqual(package, {*sources, *self.binaries}, "nothing else, such as libraries of this machine")
         self.assertTrue(self.modes["attnsmith/bin/attnsmith"] & 0o111)
-        self.assertTrue(any(name.endswith("/LICENSE") for name in self.names))
+        for name in LICENCES:
+            [found] = [one for one in self.names if one.endswith(f".dist-info/licenses/{name}")]
+            self.assertEqual((self.folder / found).read_bytes(), (REPOSITORY / name).read_bytes())
 
     def test_the_tag_is_true(self):
         """Told from the files themselves, apart from what tagged them."""
@@ -90,7 +93,7 @@ class Files(unittest.TestCase):
     def test_the_sdist(self):
         with tarfile.open(SDIST) as sdist:
             names = {name.partition("/")[2] for name in sdist.getnames()}
-        for name in ("CMakeLists.txt", "PKG-INFO", "LICENSE", "README.md", "tools/python/build_backend.py"):
+        for name in ("CMakeLists.txt", "PKG-INFO", *LICENCES, "README.md", "tools/python/build_backend.py"):
             self.assertIn(name, names)
         self.assertEqual([name for name in names if name.startswith(("build/", "."))], [])
 
