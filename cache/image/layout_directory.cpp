@@ -124,23 +124,21 @@ Status remove_layout(FileSystem& files, const Path& layout) {
     return first;
 }
 
-// The directory's own time tells when a file was made in it, and the blob's when it was last written to.
-bool is_stale_layout(FileSystem& files, const Path& layout, FileTime now) {
-    const Result<FileInfo> directory = files.stat(layout);
-    if (!directory || directory->kind != FileKind::directory) return false;
-    const Result<FileInfo> blob = files.stat(below(below(layout, oci::kSha256Directory), kUnnamedBlob));
-    return is_stale_staging(directory->modified, now) && (!blob || is_stale_staging(blob->modified, now));
-}
-
-void remove_stale_layouts(FileSystem& files, const Path& target, const Path& made) {
-    const Result<FileInfo> now = files.stat(made);
-    const Result<std::vector<std::string>> names = files.list_names({target.root, {}});
-    if (!now || !names) return;
-    for (const std::string& name : *names) {
-        const Path path{target.root, name};
-        if (!layout::is_partial_name(name, target.relative)) continue;
-        if (is_stale_layout(files, path, now->modified)) static_cast<void>(remove_layout(files, path));
-    }
+// That the directory has names of an image alone, whole or not.
+bool holds_image_alone(FileSystem& files, const Path& layout) {
+    const auto all_names = [&](const Path& directory, auto is_ours) {
+        const Result<std::vector<std::string>> names = files.list_names(directory);
+        return names ? std::ranges::all_of(*names, is_ours) : is_absence(names.status());
+    };
+    return all_names(layout,
+                     [](const std::string& name) {
+                         return name == oci::kBlobsDirectory || name == oci::kIndexName ||
+                                name == oci::kLayoutName;
+                     }) &&
+           all_names(below(layout, oci::kBlobsDirectory),
+                     [](const std::string& name) { return name == "sha256"; }) &&
+           all_names(below(layout, oci::kSha256Directory),
+                     [](const std::string& name) { return oci::is_blob_name(name) || name == kUnnamedBlob; });
 }
 
 }  // namespace
@@ -157,6 +155,13 @@ Result<Occupant> find_occupant(FileSystem& files, const Path& target) {
     return Occupant::image;
 }
 
+void remove_abandoned_layout(FileSystem& files, const Path& layout, FileTime now) {
+    // The directory's own time tells when a file was made in it, and the blob's when it was last written to.
+    const Result<FileInfo> blob = files.stat(below(below(layout, oci::kSha256Directory), kUnnamedBlob));
+    if (blob && !is_stale_staging(blob->modified, now)) return;
+    if (holds_image_alone(files, layout)) static_cast<void>(remove_layout(files, layout));
+}
+
 Result<StagedLayout> StagedLayout::create(FileSystem& files, const Path& target) {
     StagedLayout staged(files, target, layout::partial_name(target.relative, layout::unique_token()));
     const Path aside{target.root, staged.aside_};
@@ -165,7 +170,7 @@ Result<StagedLayout> StagedLayout::create(FileSystem& files, const Path& target)
         Status made = files.make_directory(directory, kDirectoryMode);
         if (!made.ok()) return made;
     }
-    remove_stale_layouts(files, target, aside);
+    if (const Result<FileInfo> made = files.stat(aside)) remove_stale_partials(files, target, made->modified);
     return staged;
 }
 

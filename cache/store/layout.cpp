@@ -101,6 +101,10 @@ bool is_partial_name(std::string_view name, std::string_view file_name) {
     return remove_suffix(name, kPartialSuffix) && remove_token(name, ".") && name == file_name;
 }
 
+bool is_any_partial_name(std::string_view name) {
+    return remove_suffix(name, kPartialSuffix) && remove_token(name, ".") && !name.empty();
+}
+
 bool is_lock_name(std::string_view file_name) {
     if (in_directory(kLocksDirectory, file_name) == kEvictorLock) return true;
     return remove_suffix(file_name, kLockSuffix) && Digest::parse(file_name).has_value();

@@ -43,6 +43,7 @@ std::optional<EntryName> parse_entry_name(std::string_view shard, std::string_vi
 bool is_staging_name(std::string_view file_name);
 bool is_quarantine_name(std::string_view file_name);
 bool is_partial_name(std::string_view name, std::string_view file_name);
+bool is_any_partial_name(std::string_view name);  // of whatever file
 bool is_lock_name(std::string_view file_name);
 bool is_counters_name(std::string_view file_name);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cache/files/lock.hpp"
+#include "cache/image/layout_directory.hpp"
 #include "cache/store/entry_file.hpp"
 #include "cache/store/layout.hpp"
 
@@ -58,6 +59,21 @@ void Remover::note_failure(Status status) {
 
 bool is_stale_staging(FileTime modified, FileTime now) {
     return std::chrono::abs(now - modified) > kStagingIsStaleAfter;
+}
+
+void remove_stale_partials(FileSystem& files, const Path& target, FileTime now) {
+    const Result<std::vector<std::string>> names = files.list_names({target.root, {}});
+    if (!names) return;
+    for (const std::string& name : *names) {
+        if (!layout::is_any_partial_name(name)) continue;
+        const Path path{target.root, name};
+        const Result<FileInfo> found = files.stat(path);
+        if (!found || !is_stale_staging(found->modified, now)) continue;
+        if (found->kind == FileKind::directory)
+            remove_abandoned_layout(files, path, now);
+        else if (layout::is_partial_name(name, target.relative))
+            static_cast<void>(files.remove_file(path));
+    }
 }
 
 Removed remove_stale_staging_files(FileSystem& files, const std::string& root, FileClock& clock,

@@ -12,24 +12,6 @@
 #include "cache/store/leftovers.hpp"
 
 namespace attnsmith::cache {
-namespace {
-
-// The time is that of a file just made beside them.
-void remove_stale_partials(FileSystem& files, const Path& target, File& made) {
-    const Result<FileInfo> now = made.stat();
-    const Result<std::vector<std::string>> names = files.list_names({target.root, {}});
-    if (!now || !names) return;
-    for (const std::string& name : *names) {
-        if (!layout::is_partial_name(name, target.relative)) continue;
-        const Path path{target.root, name};
-        const Result<FileInfo> found = files.stat(path);
-        if (found && is_stale_staging(found->modified, now->modified))
-            static_cast<void>(files.remove_file(path));
-    }
-}
-
-}  // namespace
-
 Result<Path> named_file(const std::string& file, std::string_view refusal) {
     const std::size_t slash = file.rfind('/');
     Path path = slash == file.npos ? Path{".", file} : Path{file.substr(0, slash), file.substr(slash + 1)};
@@ -44,7 +26,9 @@ Result<StagedFile> create_partial(FileSystem& files, const Path& target, std::op
     Path aside{target.root, layout::partial_name(target.relative, layout::unique_token())};
     Result<std::unique_ptr<File>> created = files.create_exclusively(aside, mode);
     if (!created) return created.status();
-    remove_stale_partials(files, target, **created);
+    // The time is that of a file just made beside them.
+    if (const Result<FileInfo> made = (*created)->stat())
+        remove_stale_partials(files, target, made->modified);
     return StagedFile(files, std::move(aside), std::move(created).value());
 }
 

@@ -16,7 +16,7 @@ namespace attnsmith::cache {
 Result<Path> named_file(const std::string& file, std::string_view refusal = "not the name of a file");
 
 // A new file beside the target, so that a kill leaves nothing under its name: `<name>.<token>.partial`. What
-// killed writers of that name left over an hour ago goes. The mode is create_exclusively()'s.
+// killed writers left over an hour ago goes (remove_stale_partials). The mode is create_exclusively()'s.
 Result<StagedFile> create_partial(FileSystem& files, const Path& target, std::optional<std::uint32_t> mode);
 
 // All bytes of a regular file of at most `most` bytes, in place of what `text` had. Its memory is taken once,

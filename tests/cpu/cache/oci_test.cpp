@@ -504,6 +504,63 @@ TEST_CASE("an image that is killed is whole under its name, or what was there is
     CHECK(std::distance(fs::directory_iterator(temporary / "out"), fs::directory_iterator()) == 2);
 }
 
+TEST_CASE("what killed images left goes an hour later with an export of any name", "[oci]") {
+    const TemporaryDirectory temporary;
+    fs::create_directory(temporary / "out");
+    const Store store({.directory = temporary / "cache"});
+    fill(store);
+    const auto folders = [&] {
+        int found = 0;
+        for (const auto& one : fs::directory_iterator(temporary / "out")) found += one.is_directory() ? 1 : 0;
+        return found;
+    };
+    const auto leave_some = [&] {
+        KillTimes times(7);
+        while (folders() < 3) {
+            const std::string name = fmt::format("out/killed-{}", folders());
+            ChildProcess child([&] {
+                while (export_to(store, temporary / name)) fs::remove_all(temporary / name);
+                return 1;
+            });
+            times.wait();
+            CHECK(child.kill() == -SIGKILL);
+            fs::remove_all(temporary / name);
+        }
+    };
+    const auto age = [&] {
+        const auto an_hour_ago = fs::file_time_type::clock::now() - std::chrono::minutes(61);
+        std::vector<fs::path> all;
+        for (const auto& found : fs::recursive_directory_iterator(temporary / "out"))
+            all.push_back(found.path());
+        for (const fs::path& path : all) fs::last_write_time(path, an_hour_ago);
+    };
+    for (const bool as_bundle : {false, true}) {
+        leave_some();
+        const auto export_another = [&] {
+            const std::string name = temporary / "out/another";
+            if (as_bundle)
+                REQUIRE(store.export_bundle(name, [](const ListedEntry&) { return true; }).ok());
+            else
+                exported(store, name);
+            fs::remove_all(name);
+        };
+        export_another();
+        CHECK(folders() == 3);  // they may be alive
+        age();
+        export_another();
+        CHECK(folders() == 0);
+    }
+    // What holds more than an image is not an export's.
+    for (const std::string other :
+         {"out/mine.0123456789abcdef.partial/index.json", "out/mine.0123456789abcdef.partial/mine",
+          "out/mine.partial/index.json", "out/mine.0123456789abcdef.partials/index.json"})
+        write_text(temporary / other, "");
+    age();
+    exported(store, temporary / "out/image");
+    CHECK(folders() == 4);
+    CHECK(fs::exists(temporary / "out/mine.0123456789abcdef.partial/index.json"));
+}
+
 TEST_CASE("of two images that are written to one place at a time, one is there", "[oci]") {
     const TemporaryDirectory temporary;
     const Store store({.directory = temporary / "cache"});
