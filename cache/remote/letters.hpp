@@ -12,6 +12,11 @@ constexpr char small_letter(char letter) {
     return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
 }
 
+constexpr bool is_blank_or_control(char letter) {
+    const auto byte = static_cast<unsigned char>(letter);
+    return byte <= 0x20 || byte == 0x7f;
+}
+
 inline std::string in_small_letters(std::string_view text) {
     std::string small(text);
     std::ranges::transform(small, small.begin(), small_letter);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "cache/remote/address.hpp"
 #include "cache/remote/s3.hpp"
 #include "cache/remote/url.hpp"
 
@@ -34,14 +35,6 @@ constexpr std::uint64_t kMaxAnswerBytes = 1 << 16;  // to a put, of which nobody
 std::string url_below(const std::string& url, const std::string& path) {
     const std::size_t query = std::min(url.find_first_of("?#"), url.size());
     return without_last_slashes(url.substr(0, query)) + "/" + path + url.substr(query);
-}
-
-// User, host and port, with what divides them; empty where there is no scheme.
-std::string_view authority_of(std::string_view url) {
-    const std::size_t scheme = url.find("://");
-    if (scheme == std::string_view::npos) return {};
-    const std::string_view rest = url.substr(scheme + 3);
-    return rest.substr(0, rest.find_first_of("/?#"));
 }
 
 // Those whom a busy server told so together are not to come again together.
@@ -110,36 +103,6 @@ std::string fault_of_probe(const HttpResponse& answer) {
 }
 
 }  // namespace
-
-std::string shown_address(std::string_view url) {
-    const std::string_view authority = authority_of(url);
-    const auto host = static_cast<std::size_t>(authority.data() - url.data());
-    std::size_t user = authority.rfind('@');
-    if (user != std::string_view::npos) user += host;
-    // A password with a / or a # that is not encoded ends what looks like the host.
-    if (user == std::string_view::npos && authority.find(':') != std::string_view::npos)
-        user = url.rfind('@');
-    const bool has_user = !authority.empty() && user != std::string_view::npos;
-    const std::string shown =
-        has_user ? std::string(url.substr(0, host)) + std::string(url.substr(user + 1)) : std::string(url);
-    return shown.substr(0, shown.find_first_of("?#"));
-}
-
-std::string host_of(std::string_view address) {
-    std::string_view host = authority_of(address);
-    host.remove_prefix(host.rfind('@') + 1);
-    const std::size_t bracket = host.find(']');  // of IPv6, with colons of its own
-    const std::size_t port = host.find(':', bracket == std::string_view::npos ? 0 : bracket);
-    return std::string(host.substr(0, port));
-}
-
-bool names_user(std::string_view address) {
-    return authority_of(address).find('@') != std::string_view::npos;
-}
-
-bool is_remote_address(std::string_view text) {
-    return text.starts_with("http://") || text.starts_with("https://") || is_s3_address(text);
-}
 
 // One fetch or push: what is left of its time.
 class Remote::Visit {

@@ -119,13 +119,4 @@ class Remote {
     mutable Breaker breaker_, push_breaker_;
 };
 
-// An address without what nobody may see: user, password, query and fragment.
-std::string shown_address(std::string_view url);
-// The host that an address leads to, without user and port; a bucket's name, of s3.
-std::string host_of(std::string_view address);
-// Whether there is a user in it.
-bool names_user(std::string_view address);
-// Whether a cache directory's name is a remote's address: of http, https or s3.
-bool is_remote_address(std::string_view text);
-
 }  // namespace attnsmith::cache

@@ -10,11 +10,6 @@
 namespace attnsmith::cache {
 namespace {
 
-bool is_blank_or_control(char letter) {
-    const auto byte = static_cast<unsigned char>(letter);
-    return byte <= 0x20 || byte == 0x7f;
-}
-
 // Owns a CurlUrl.
 class ParsedUrl {
   public:

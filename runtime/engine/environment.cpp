@@ -13,9 +13,8 @@
 #include <thread>
 
 #include "cache/files/size_signal.hpp"
-#include "cache/remote/letters.hpp"
+#include "cache/remote/address.hpp"
 #include "cache/remote/netrc.hpp"
-#include "cache/remote/remote.hpp"
 #include "cache/remote/s3.hpp"
 #include "compiler/environment.hpp"
 #include "engine/cubins/cubin_entry.hpp"
@@ -25,53 +24,12 @@
 namespace attnsmith::engine {
 namespace {
 
+constexpr const char* kCacheVariable = "ATTNSMITH_CACHE_DIR";
+
 std::string environment(const char* name) {
     // In a setuid program nothing: its caller must not choose what code it loads.
     const char* value = ::secure_getenv(name);
     return value == nullptr ? std::string() : std::string(value);
-}
-
-std::size_t end_of_query(const std::string& list, std::size_t query) {
-    for (std::size_t colon = list.find(':', query); colon < list.size(); colon = list.find(':', colon + 1)) {
-        const std::string_view next = std::string_view(list).substr(colon + 1);
-        if (next.starts_with('/') || cache::is_remote_address(next)) return colon;
-    }
-    return list.size();
-}
-
-// Where the part of a list that begins at `begin` ends. The colons of an address, after its scheme and before
-// its port, divide nothing.
-std::size_t end_of_part(const std::string& list, std::size_t begin) {
-    const std::string_view rest = std::string_view(list).substr(begin);
-    if (!cache::is_remote_address(rest)) return std::min(list.find(':', begin), list.size());
-    const std::size_t host = begin + rest.find("://") + 3;
-    const std::size_t path = std::min(list.find('/', host), list.size());
-    // A user's password has a colon, too.
-    const std::size_t user = list.substr(host, path - host).rfind('@');
-    std::size_t begin_of_port = user == std::string::npos ? host : host + user + 1;
-    // An IPv6 address has colons, in brackets.
-    if (begin_of_port < list.size() && list[begin_of_port] == '[')
-        begin_of_port = std::min(list.find(']', begin_of_port), list.size());
-    const std::size_t end = list.find(':', begin_of_port);
-    if (end == std::string::npos) return list.size();
-    // A query, which may be a signature, goes on until what looks like another place.
-    if (const std::size_t query = list.find('?', host); query < end) return end_of_query(list, query);
-    const std::size_t after_digits = std::min(list.find_first_not_of("0123456789", end + 1), list.size());
-    const bool is_port =
-        after_digits > end + 1 && end < path &&
-        (after_digits == list.size() || list[after_digits] == '/' || list[after_digits] == ':');
-    return is_port ? std::min(list.find(':', after_digits), list.size()) : end;
-}
-
-std::vector<std::string> split_list(const std::string& list) {
-    std::vector<std::string> parts;
-    std::size_t begin = 0;
-    while (begin <= list.size()) {
-        const std::size_t end = end_of_part(list, begin);
-        if (end > begin) parts.push_back(list.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return parts;
 }
 
 cache::Trust settle_trust(CacheTrust trust) {
@@ -197,31 +155,44 @@ void settle_s3(Settings& settings) {
     if (!aws.access_key_id.empty()) settings.s3.access.aws = aws;
 }
 
-bool begins_like_address(std::string_view place) {
-    const std::string small = cache::in_small_letters(place);
-    return small.starts_with("http:/") || small.starts_with("https:/") || small.starts_with("s3:/");
+const char* remedy_for(cache::PlaceFault fault, bool may_hold_password) {
+    if (fault == cache::PlaceFault::misspelt && may_hold_password) fault = cache::PlaceFault::user_info;
+    switch (fault) {
+        case cache::PlaceFault::user_info:
+            return "an address whose user and password can be told from its host (http://HOST/PATH, "
+                   "https://HOST/PATH or s3://BUCKET/PREFIX, in small letters): in a user and a password, "
+                   "write / as %2F, : as %3A, ? as %3F, # as %23 and @ as %40, or set ATTNSMITH_CACHE_USER "
+                   "to USER:PASSWORD instead; in a path, write @ as %40; a directory with @ in its name "
+                   "begins with /, ./ or ../";
+        case cache::PlaceFault::after_host:
+            return "no @ in it, since an address before it may end within a password: in a user and a "
+                   "password, write / as %2F, : as %3A, ? as %3F, # as %23 and @ as %40, or set "
+                   "ATTNSMITH_CACHE_USER to USER:PASSWORD instead; where there is no password, end an "
+                   "address "
+                   "that has no path with /, and name directories first";
+        case cache::PlaceFault::misspelt:
+            return "directories, bundles and addresses (http://HOST/PATH, https://HOST/PATH or "
+                   "s3://BUCKET/PREFIX, in small letters), each named on its own: by a --cache for each, or "
+                   "divided by ':' in ATTNSMITH_CACHE_DIR";
+    }
+    return "";
 }
 
-// What was meant for an address and would be a directory's name: everything would be compiled into it.
-void refuse_misspelt_addresses(const Settings& settings) {
-    const bool of_variable = settings.cache_dirs_named_by == "ATTNSMITH_CACHE_DIR";
-    for (const std::string& place : settings.cache_dirs) {
-        const bool is_address = cache::is_remote_address(place);
-        // "a, http://b" and the like, divided at the colon.
-        const bool is_torn = of_variable && place.starts_with("//");
-        const bool is_odd = begins_like_address(place) || place.find("://") != std::string::npos || is_torn;
-        const bool has_host = cache::is_s3_address(place) || !cache::host_of(place).empty();
-        if (is_address ? has_host : !is_odd) continue;
-        throw InvalidRequest(settings.cache_dirs_named_by, problem::quote(cache::shown_address(place)),
-                             "directories, bundles and addresses (http://HOST/PATH, https://HOST/PATH or "
-                             "s3://BUCKET/PREFIX, in small letters), each named on its own: by a --cache for "
-                             "each, or divided by ':' in ATTNSMITH_CACHE_DIR");
-    }
+// A list with an @ is not quoted at all: where its parts are wrong, any of them may be part of a password.
+void refuse_faulty_places(const Settings& settings) {
+    const std::vector<std::string>& places = settings.cache_dirs;
+    const auto found = cache::faulty_place(places, settings.cache_dirs_named_by == kCacheVariable);
+    if (!found) return;
+    const bool hidden = cache::may_hold_password(places);
+    const std::string shown = hidden ? fmt::format("part {} of {} (not shown, since it may hold a password)",
+                                                   found->index + 1, places.size())
+                                     : problem::quote(cache::shown_address(places[found->index]));
+    throw InvalidRequest(settings.cache_dirs_named_by, shown, remedy_for(found->fault, hidden));
 }
 
 // Addresses come after directories, which are looked at first whatever the order.
 void settle_remotes(Settings& settings) {
-    refuse_misspelt_addresses(settings);
+    refuse_faulty_places(settings);
     const auto is_address = [](const std::string& place) { return cache::is_remote_address(place); };
     std::ranges::copy_if(settings.cache_dirs, std::back_inserter(settings.remotes), is_address);
     if (!settings.cache_dirs.empty() && is_address(settings.cache_dirs.front())) {
@@ -248,8 +219,8 @@ void settle_cache(const RuntimeOptions& options, Settings& settings) {
     settings.cache_dirs_named_by = "cache_dirs";
     settings.cache_dirs_from_options = !options.cache_dirs.empty();
     if (settings.cache_dirs.empty()) {
-        settings.cache_dirs = split_list(environment("ATTNSMITH_CACHE_DIR"));
-        settings.cache_dirs_named_by = "ATTNSMITH_CACHE_DIR";
+        settings.cache_dirs = cache::split_places(environment(kCacheVariable));
+        settings.cache_dirs_named_by = kCacheVariable;
     }
     settle_remotes(settings);
     std::ranges::transform(settings.cache_dirs, settings.cache_dirs.begin(), absolute);
@@ -273,7 +244,7 @@ void settle_keys(const RuntimeOptions& options, Settings& settings) {
         settings.trusted_keys = read_trust_keys("trust_key_files", options.trust_key_files);
     } else if (const std::string list = environment(kVariable); !list.empty()) {
         // A list of nothing must not be taken for trust in everything.
-        const std::vector<std::string> files = split_list(list);
+        const std::vector<std::string> files = cache::split_places(list);
         if (files.empty()) throw InvalidRequest(kVariable, problem::quote(list), "files of public keys");
         settings.trusted_keys = read_trust_keys(kVariable, files);
     }
@@ -330,8 +301,9 @@ Settings settle(const RuntimeOptions& options) {
     Settings settings;
     settle_cache(options, settings);
     settle_keys(options, settings);
-    settings.tuning_files =
-        options.tuning_files.empty() ? split_list(environment("ATTNSMITH_TUNING")) : options.tuning_files;
+    settings.tuning_files = options.tuning_files.empty()
+                                ? cache::split_places(environment("ATTNSMITH_TUNING"))
+                                : options.tuning_files;
     settings.nvrtc.path =
         options.nvrtc_path.empty() ? environment("ATTNSMITH_NVRTC_PATH") : options.nvrtc_path;
     if (options.compile_threads < 0)
@@ -356,7 +328,9 @@ Settings settle(const RuntimeOptions& options) {
 }
 
 std::string shown_places(const std::string& list) {
-    std::vector<std::string> places = split_list(list);
+    std::vector<std::string> places = cache::split_places(list);
+    if (cache::may_hold_password(places) && cache::faulty_place(places, true))
+        return "(not shown, since it may hold a password)";
     for (std::string& place : places) {
         if (cache::is_remote_address(place)) place = cache::shown_address(place);
     }

@@ -63,7 +63,8 @@ struct Settings {
 // could verify a signature.
 Settings settle(const RuntimeOptions& options);
 
-// A list of cache directories as people may see it: addresses without passwords.
+// The list of ATTNSMITH_CACHE_DIR without passwords: addresses as shown_address() has them, and none of a
+// list whose passwords cannot be told from the rest.
 std::string shown_places(const std::string& list);
 
 // The variables that NVRTC would read and that may change machine code, where they are set, with their values

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import unittest
 
-from support import COMMAND, REPOSITORY, PythonTest, attnsmith
+from support import COMMAND, REPOSITORY, PythonTest, attnsmith, python
 
 sys.path.insert(0, str(REPOSITORY / "tests/cli"))
 from remote_server import RemoteServer  # noqa: E402  (of the command's tests)
@@ -55,6 +55,24 @@ class Remotes(PythonTest):
         summary = self.summary(self.of_fleet("open", sign_key_file=self.folder / "key", push_compiled=True))
         self.assertEqual((summary["compiled"], summary["pushed"]), (2, 2))
         self.assertEqual(self.summary(self.of_fleet("server"))["remote"], 2)
+
+    def test_a_password_that_cannot_be_read_is_not_shown(self):
+        """Given to a runtime, and as the variable; by the C ABI in either case."""
+        for place in ("http://user:PA/hush@host.invalid/k", "http://me@corp.invalid:hush@host.invalid", "https:/user:hush@host.invalid",
+                      "HTTP://user:hush@host.invalid", "s3://AKIA:hush/x@bucket"):
+            with self.subTest(place):
+                error = self.assert_refused("cache_dirs", self.runtime, cache_dirs=[self.folder / "disk", place])
+                told = repr(error) + str(error) + str(error.details)
+                program = "import attnsmith\ntry:\n    attnsmith.Runtime()\nexcept attnsmith.InvalidRequest as error:\n    print(error)"
+                done = python(program, ATTNSMITH_CACHE_DIR=f"{self.folder}/disk:{place}", ATTNSMITH_LOG="debug")
+                for text in (told, done.stdout):
+                    self.assertIn("%2F", text)
+                    self.assertIn("ATTNSMITH_CACHE_USER", text)
+                self.assertNotIn("hush", told + done.stdout + done.stderr + str(self.log))
+        readable = self.runtime(cache_dirs=[self.folder / "disk", "http://user:hush%2Fx@127.0.0.1:1/k"], log_level="debug")
+        told = repr(readable) + str(readable.cache("stat")) + str(readable.prewarm(MERGE, sm=90)) + str(self.log)
+        self.assertIn("http://127.0.0.1:1/k", told)
+        self.assertNotIn("hush", told)
 
     def test_refused(self):
         (self.folder / "empty.pub").touch()

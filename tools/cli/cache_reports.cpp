@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/remote/remote.hpp"
+#include "cache/remote/address.hpp"
 #include "cli/cache_commands.hpp"
 #include "cli/cache_prometheus.hpp"
 #include "cli/output.hpp"

@@ -75,6 +75,12 @@ void refuse_values_of_switches(const Command& command, int count, char** argumen
     throw BadUsage(what);
 }
 
+// A place of a cache without its --cache may have a password.
+std::string without_password(const std::string& argument) {
+    const bool may_have_one = argument.find('@') != argument.npos && argument.find(':') != argument.npos;
+    return may_have_one ? "an argument with an @ (not shown, since it may hold a password)" : argument;
+}
+
 }  // namespace
 
 std::string flag_of(std::string_view field) {
@@ -297,7 +303,7 @@ void Command::refuse_command(const std::string& name) const {
 void Command::refuse_extras() const {
     const std::vector<std::string> extras = app_.remaining();
     if (extras.empty()) return;
-    const std::string extra = extras.front().substr(0, extras.front().find('='));
+    const std::string extra = without_password(extras.front().substr(0, extras.front().find('=')));
     if (extra.starts_with("-") && extra != "-" && extra != "--") {
         // Dashes, which all have, would make "--json" look like "--op".
         const std::string word = extra.substr(std::min(extra.find_first_not_of('-'), extra.size()));
@@ -306,8 +312,8 @@ void Command::refuse_extras() const {
     }
     if (!children_.empty()) refuse_command(extra);
     const std::string taken = argument_ == nullptr ? "flags only" : "flags and one " + argument_->get_name();
-    throw BadUsage(
-        fmt::format("{}: {} takes {}; see --help", problem::quote(extras.front()), app_.get_name(), taken));
+    throw BadUsage(fmt::format("{}: {} takes {}; see --help",
+                               problem::quote(without_password(extras.front())), app_.get_name(), taken));
 }
 
 // CLI11 takes whatever follows for the value.

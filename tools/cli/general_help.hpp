@@ -21,7 +21,8 @@ inline constexpr Explained kVariables[] = {
     {"ATTNSMITH_CACHE_DIR",
      "cache directories and bundles, divided by ':'; the first is written to. Without it "
      "XDG_CACHE_HOME/attnsmith "
-     "or ~/.cache/attnsmith. Behind the first, http://, https:// and s3:// addresses are remote layers"},
+     "or ~/.cache/attnsmith. Behind the first, http://, https:// and s3:// addresses are remote layers, with "
+     "/ : ? # @ percent-encoded in a user and a password"},
     {"ATTNSMITH_CACHE_CA", "a PEM file of the authorities that a remote's certificate may be of"},
     {"ATTNSMITH_CACHE_CERT", "a PEM file: the certificate that remotes are shown"},
     {"ATTNSMITH_CACHE_CERT_KEY", "a PEM file: its key, if it is not in that of the certificate"},

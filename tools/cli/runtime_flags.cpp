@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "cache/remote/address.hpp"
 #include "cli/byte_size.hpp"
 #include "cli/files.hpp"
 #include "cli/output.hpp"

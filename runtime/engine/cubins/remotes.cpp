@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "cache/remote/address.hpp"
 #include "cache/remote/s3.hpp"
 #include "cache/signing/ed25519.hpp"
 #include "engine/cubins/cubin_entry.hpp"

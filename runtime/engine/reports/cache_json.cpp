@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cache/remote/remote.hpp"
+#include "cache/remote/address.hpp"
 #include "engine/entry_times.hpp"
 #include "engine/reports/unreadable.hpp"
 

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "cache/remote/address.hpp"
 #include "cache/signing/ed25519.hpp"
 #include "engine/cubins/remotes.hpp"
 

@@ -85,7 +85,8 @@ struct RuntimeOptions {
     // Cache directories, the writable one first; behind it directories and bundles that are read, and the
     // addresses (https://, http://, s3://) of remote layers, which are asked for what none of them has.
     // Relative ones are of the directory that is current when the Runtime is made. Empty:
-    // ATTNSMITH_CACHE_DIR, else $XDG_CACHE_HOME/attnsmith, else ~/.cache/attnsmith, else memory only.
+    // ATTNSMITH_CACHE_DIR, else $XDG_CACHE_HOME/attnsmith, else ~/.cache/attnsmith, else memory only. In an
+    // address, / : ? # and @ of a user and a password are percent-encoded (%2F %3A %3F %23 %40).
     std::vector<std::string> cache_dirs{};
     bool use_cache = true;  // false: neither reads nor writes a directory
     // A directory that is not trusted is passed over, with one warning that says why.

@@ -6,6 +6,7 @@
 
 #include "cache/bundle_fixture.hpp"
 #include "cache/memory_server.hpp"
+#include "cache/remote/address.hpp"
 #include "cache/remote_fixture.hpp"
 
 using namespace attnsmith::cache;
@@ -338,19 +339,6 @@ TEST_CASE("a remote that forgets its entries is filled again") {
     CHECK(fetch(site.remote(), one).error == 0);
 }
 
-TEST_CASE("an address is shown without what nobody may see") {
-    CHECK(shown_address("https://user:pass@host:8080/a?X-Amz-Signature=1#f") == "https://host:8080/a");
-    CHECK(shown_address("https://a@b@host/x") == "https://host/x");
-    CHECK(shown_address("https://user:pa/ss@host/x") == "https://host/x");
-    CHECK(shown_address("https://user:pa#ss@host/x") == "https://host/x");
-    CHECK(shown_address("https://user:pa?ss@host/x") == "https://host/x");
-    CHECK(shown_address("https://host/x@1") == "https://host/x@1");
-    CHECK(shown_address("http://host") == "http://host");
-    CHECK(is_remote_address("https://host"));
-    CHECK_FALSE(is_remote_address("/https://host"));
-    CHECK_FALSE(is_remote_address("httpsx"));
-}
-
 TEST_CASE("a query stays behind the path") {
     const auto server = std::make_shared<MemoryServer>("http://host/base");
     std::string url;
@@ -364,17 +352,6 @@ TEST_CASE("a query stays behind the path") {
                                    [](const Version&, const Entry&) { return std::nullopt; }, {1s, true}));
     CHECK(url == "http://host/base/" + hint_path(one.key) + "?token=1");
     CHECK(remote.name() == "http://host/base");
-}
-
-TEST_CASE("an address has a host, and may have a user") {
-    CHECK(host_of("https://user:pass@Host.example:8080/a?b") == "Host.example");
-    CHECK(host_of("http://[::1]:8080/a") == "[::1]");
-    CHECK(host_of("http://host?a") == "host");
-    CHECK(host_of("s3://bucket/a@b") == "bucket");
-    CHECK(names_user("https://user@host"));
-    CHECK_FALSE(names_user("https://host/a@b"));
-    CHECK(is_remote_address("s3://bucket/a"));
-    CHECK(shown_address("s3://id:secret@bucket/a b") == "s3://bucket/a b");
 }
 
 TEST_CASE("a remote is called what people call it") {
