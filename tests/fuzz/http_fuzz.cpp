@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/remote/address.hpp"
 #include "cache/remote/http_date.hpp"
 #include "cache/remote/netrc.hpp"
 #include "cache/remote/remote.hpp"

@@ -29,7 +29,7 @@ case ${1:-} in
 esac
 (($# < 2)) || bad_usage "fuzz.sh takes one number of seconds"
 
-targets=(entry bundle key remote http request model)
+targets=(entry bundle key remote http places request model)
 say_time building 14
 echo "attnsmith: fuzzing ${#targets[@]} targets takes $((${#targets[@]} * seconds)) s"
 set_up --tests
