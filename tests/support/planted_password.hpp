@@ -105,7 +105,8 @@ class AskedHosts : public cache::HttpClient {
 };
 
 struct Said {
-    std::string text;     // every message, report and log line, and the hosts that were asked
+    std::string text;     // every message, report and log line
+    std::string hosts;    // that were to be asked, a line each
     std::string refusal;  // why the list is an error; empty: it was read
     std::vector<std::string> remotes;
 };
@@ -139,7 +140,7 @@ inline void describe(const engine::Settings& read, Said& said) {
     }
     said.text += engine::dir_json(settings).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     for (const std::string& warning : settings.http.warnings) said.text += warning + "\n";
-    said.text += client->hosts;
+    said.hosts = client->hosts;
 }
 
 // Everything that is said of a list in ATTNSMITH_CACHE_DIR, which is left unset; with `as_option`, of the
@@ -164,9 +165,18 @@ inline Said everything_said(const PlantedList& list, bool as_option) {
     return said;
 }
 
-inline bool shows_secret(const std::string& text) {
-    return text.find(kSecret) != std::string::npos ||
-           text.find(percent_encoded(kSecret)) != std::string::npos;
+// True if a message shows the secret, or a host was to be asked that is part of a user-info.
+inline bool leaks(const Said& said) {
+    const auto has = [](const std::string& text, std::string_view part) {
+        return text.find(part) != std::string::npos;
+    };
+    for (const std::string& secret : {std::string(kSecret), percent_encoded(kSecret)}) {
+        if (has(said.text, secret) || has(said.hosts, secret)) return true;
+    }
+    for (const char* const user : {"user", "corp", "AKIA", "a.b"}) {
+        if (has(said.hosts, user)) return true;
+    }
+    return false;
 }
 
 }  // namespace attnsmith::test

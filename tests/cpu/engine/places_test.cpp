@@ -20,7 +20,7 @@ TEST_CASE("a password in a list of places is in nothing that is said of it", "[e
         const test::Said said = test::everything_said(list, as_option);
         INFO((as_option ? "cache_dirs " : "ATTNSMITH_CACHE_DIR ") << list.text());
         INFO(said.text);
-        REQUIRE_FALSE(test::shows_secret(said.text));
+        REQUIRE_FALSE(test::leaks(said));
         if (list.encoded) REQUIRE(said.refusal.empty());
         (said.refusal.empty() ? read : refused) += 1;
         if (said.refusal.empty()) REQUIRE_FALSE(said.remotes.empty());
@@ -44,7 +44,7 @@ TEST_CASE("a list that cannot be read is refused with how to write it", "[engine
             const test::Said said = test::everything_said({.places = {"/d/c", address}}, as_option);
             INFO(address);
             INFO(said.text);
-            CHECK_FALSE(test::shows_secret(said.text));
+            CHECK_FALSE(test::leaks(said));
             CHECK_FALSE(test::contains(said.text, "corp"));
             for (const char* const part : {"%2F", "%3A", "ATTNSMITH_CACHE_USER", "not shown"})
                 CHECK(test::contains(said.refusal, part));
