@@ -39,9 +39,9 @@ struct Removed {
 // What is an hour old or more was made by somebody who is dead; what is of the future, under a wrong clock.
 bool is_stale_staging(FileTime modified, FileTime now);
 
-// What killed exports left beside `target`, where it is stale at the time `now`: files under partial names of
-// the target, and folders of images under those of any, since a folder shows by what it holds that an export
-// made it. What cannot be removed stays for the next export.
+// Removes what killed exports left next to `target` and is stale at the time `now`: files under partial names
+// of the target, and folders of images under partial names of anything, since a folder shows by its contents
+// that an export made it. What cannot be removed stays for the next export.
 void remove_stale_partials(FileSystem& files, const Path& target, FileTime now);
 
 // Each removes files of its kind, and only what is named as ours and is no directory: we name none so.

@@ -26,7 +26,7 @@ Result<StagedFile> create_partial(FileSystem& files, const Path& target, std::op
     Path aside{target.root, layout::partial_name(target.relative, layout::unique_token())};
     Result<std::unique_ptr<File>> created = files.create_exclusively(aside, mode);
     if (!created) return created.status();
-    // The time is that of a file just made beside them.
+    // The time is that of a file just made in the same directory.
     if (const Result<FileInfo> made = (*created)->stat())
         remove_stale_partials(files, target, made->modified);
     return StagedFile(files, std::move(aside), std::move(created).value());

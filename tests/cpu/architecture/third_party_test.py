@@ -27,7 +27,7 @@ def included():
 
 
 def named():
-    """The words of the lines Headers: folders with a slash behind them, and files."""
+    """The words of the lines Headers: folders, which end with a slash, and files."""
     lines = re.findall(r"^Headers: (.*)$", NOTICES.read_text(encoding="utf-8"), re.MULTILINE)
     return [word for line in lines for word in line.split()]
 
