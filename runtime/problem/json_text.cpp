@@ -21,7 +21,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxText = std::size_t{1} << 20;
 constexpr std::size_t kMaxDepth = 32;
 
 struct PythonConstant {
@@ -222,9 +221,9 @@ json parse_json_object(std::string_view text, const JsonRules& rules) {
         throw InvalidRequest(what, fmt::format("malformed JSON (a NUL character at byte {})", nul + 1),
                              "a JSON object");
     }
-    if (text.size() > kMaxText) {
+    if (text.size() > rules.most_bytes) {
         throw InvalidRequest(what, fmt::format("text of {} bytes", text.size()),
-                             fmt::format("at most {} bytes of JSON", kMaxText));
+                             fmt::format("at most {} bytes of JSON", rules.most_bytes));
     }
     json value = rules.python_constants ? parse(quote_python_constants(text), rules) : parse(text, rules);
     if (!value.is_object()) throw InvalidRequest(what, describe(value), "a JSON object");

@@ -2,12 +2,17 @@
 // wrong.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace attnsmith::problem {
+
+inline constexpr std::size_t kMostJsonBytes = std::size_t{1} << 20;
+// Quantised models list each of their tensors in it.
+inline constexpr std::size_t kMostModelBytes = std::size_t{16} << 20;
 
 struct JsonRules {
     std::string_view what;  // named in messages: "request", "config.json"
@@ -16,9 +21,10 @@ struct JsonRules {
     bool python_constants = false;
     // Whether an integer that does not fit 64 bits is an error (else it becomes a double).
     bool exact_integers = true;
+    std::size_t most_bytes = kMostJsonBytes;
 };
 
-// An object. Throws InvalidRequest for text that is empty, too long (1 MiB), too deep (32), malformed, not an
+// An object. Throws InvalidRequest for text that is empty, too long, too deep (32), malformed, not an
 // object, or that has a key twice in one object.
 nlohmann::json parse_json_object(std::string_view text, const JsonRules& rules);
 

@@ -12,6 +12,7 @@
 
 #include "cli/command.hpp"
 #include "engine/text_file.hpp"
+#include "problem/json_text.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -108,7 +109,13 @@ void write_text(const std::string& path, const std::string& text) {
 }
 
 std::string read_model_text(const std::string& path) {
-    return read_text(path != "-" && is_directory(path) ? path + "/config.json" : path);
+    const std::string file = path != "-" && is_directory(path) ? path + "/config.json" : path;
+    std::string text = read_up_to(file, problem::kMostModelBytes + 1);
+    if (text.size() <= problem::kMostModelBytes) return text;
+    struct stat info {};
+    const bool has_size = file != "-" && ::stat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+    throw BadUsage(fmt::format("{}: has {} bytes; a config.json may have {}", file,
+                               has_size ? std::to_string(info.st_size) : "more", problem::kMostModelBytes));
 }
 
 }  // namespace attnsmith::cli

@@ -59,8 +59,10 @@ bool has_heads(const json& object, std::string_view model_type, bool is_nested) 
 bool ModelReader::counts_heads(const json& object) { return has_heads(object, "", true); }
 
 ModelReader::ModelReader(std::string_view text) {
-    parts_.push_back(
-        parse_json_object(text, {.what = "config.json", .python_constants = true, .exact_integers = false}));
+    parts_.push_back(parse_json_object(text, {.what = "config.json",
+                                              .python_constants = true,
+                                              .exact_integers = false,
+                                              .most_bytes = kMostModelBytes}));
     file_model_type_ = model_type_ = own_model_type();
     encoder_decoder_ =
         true_member(part(), "is_encoder_decoder") || class_of(model_type_) == TypeClass::encoder_decoder;

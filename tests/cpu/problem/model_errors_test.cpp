@@ -188,3 +188,17 @@ TEST_CASE("an error has the value that stands in the config and what it was made
         CHECK(contains(error.accepted(), bad.accepted));
     }
 }
+
+TEST_CASE("a config.json of 3 MB is read, one of more than 16 MiB refused with its size", "[model]") {
+    const auto of_size = [](std::size_t bytes) {
+        std::string text = llama_with("");
+        text.resize(bytes, ' ');
+        return text;
+    };
+    CHECK(parse_model(of_size(3'100'000)).attentions.size() == 2);
+    CHECK(parse_model(of_size(16 << 20)).attentions.size() == 2);
+    const InvalidRequest error = refused([&] { parse_model(of_size((16 << 20) + 1)); });
+    CHECK(error.field() == "config.json");
+    CHECK(contains(error.what(), "16777217 bytes"));
+    CHECK(contains(error.what(), "at most 16777216"));
+}
