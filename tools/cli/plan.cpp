@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "cli/asked.hpp"
 #include "cli/commands.hpp"
@@ -83,6 +86,26 @@ Reasons reasons_for(bool listed) {
     return listed && verbosity() == Verbosity::usual ? Reasons::count : Reasons::all;
 }
 
+// "small/" of "small/full_attention/prefill", where several models are asked for.
+std::string model_of(const std::string& attention) {
+    const std::size_t phase = attention.rfind('/');
+    const std::size_t kind =
+        phase == attention.npos || phase == 0 ? attention.npos : attention.rfind('/', phase - 1);
+    return kind == attention.npos ? std::string() : attention.substr(0, kind + 1);
+}
+
+// A note is said once for each model, with the first of its plans that has it.
+Json without_repeated_notes(Json plan, std::set<std::string>& said) {
+    if (!plan.contains("model")) return plan;
+    Json& model = plan["model"];
+    const std::string name = model_of(model.at("name").get<std::string>());
+    Json notes = Json::array();
+    for (const Json& note : model.at("notes"))
+        if (said.insert(name + note.get<std::string>()).second) notes.push_back(note);
+    model["notes"] = std::move(notes);
+    return plan;
+}
+
 void print_plans(const Plans& plans, bool listed, bool as_json) {
     if (as_json) {
         if (!listed) return print_json(plans.plans.front());
@@ -92,8 +115,9 @@ void print_plans(const Plans& plans, bool listed, bool as_json) {
         return print_json(json);
     }
     const char* separator = "";
+    std::set<std::string> said;
     for (const Json& plan : plans.plans) {
-        print(separator + plan_text(plan, reasons_for(listed)));
+        print(separator + plan_text(without_repeated_notes(plan, said), reasons_for(listed)));
         separator = "\n";
     }
     print(text_of(plans.doubts));
