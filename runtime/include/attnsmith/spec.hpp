@@ -173,8 +173,10 @@ struct Model {
 // What a config.json does not say: how the program that serves the model lays out its memory, and how large
 // its batches are.
 struct ModelOptions {
-    std::optional<DType> dtype{};                     // overrides the config's
-    KvStorage kv = KvStorage::paged;                  // this and the next seven: as AttentionSpec's
+    std::optional<DType> dtype{};  // overrides the config's
+    // Absent: paged, and ragged for the prefill of a model with latents, whose keys are made for it alone.
+    std::optional<KvStorage> kv{};
+    // This and the next six: as AttentionSpec's.
     std::int64_t page_size = 16;                      // tokens, of paged KV
     PageOrder page_order = PageOrder::NHD;            // of paged KV
     DType index_dtype = DType::i32;                   // i32 or i64

@@ -26,6 +26,7 @@
 #include "problem/model/shared_kv.hpp"
 #include "problem/model/stored_kv.hpp"
 #include "problem/model/types.hpp"
+#include "problem/model/unknown_types.hpp"
 #include "problem/model/warnings.hpp"
 #include "problem/request/problem.hpp"
 #include "problem/vocabulary.hpp"
@@ -54,6 +55,8 @@ constexpr Obstacle kObstacles[] = {
     {"index_topk_blocks", "attention to blocks of keys that an indexer selects is not built in this version"},
     {"index_kpool", "attention to pools of keys that an indexer selects is not built in this version"},
     {kSelectedKeys, "attention to keys that an indexer selects is not built in this version"},
+    {"indexer_n_heads", "attention to keys that an indexer selects is not built in this version"},
+    {"indexer_budget", "attention to keys that an indexer selects is not built in this version"},
     {"sparse_config", "sparse attention is not built in this version"},
     {"linear_attn_config", "linear attention is not built in this version"},
     {"hybrid_layer_pattern", "this pattern of layers is not read by this version"},
@@ -100,7 +103,11 @@ void require_deciding_field(ModelReader& model) {
 // Why no attention of the model can be planned; empty where there is no such reason.
 std::string obstacle(ModelReader& model, bool bidirectional) {
     for (const Obstacle& known : kObstacles) {
-        if (known.name == kSelectedKeys && selects_single_keys(model.model_type())) continue;
+        if (known.name == "index_topk_blocks" && model.code() == "minimax_m3_vl_text") {
+            model.disregard({"index_*"});  // of layers whose layer_types says so
+            continue;
+        }
+        if (known.name == kSelectedKeys && selects_single_keys(model.code())) continue;
         const auto found = model.find({known.name});
         const bool off = !found || found->value == false || found->value == 0;
         if (!off) return fmt::format("{} ({})", known.reason, found->field);
@@ -190,8 +197,7 @@ AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool 
     spec.softcap = model.positive(softcaps);
     model.derive("softcap", softcaps);
     spec.alibi = has_alibi(model);
-    spec.sink = model.model_type() == "gpt_oss";
-    if (bidirectional && options.kv == KvStorage::paged) {
+    if (bidirectional && spec.kv == KvStorage::paged) {
         spec.kv = KvStorage::dense;
         model.note("an encoder keeps no keys: planned with dense KV instead of paged");
     }
@@ -209,6 +215,11 @@ AttentionSpec common_spec(ModelReader& model, const ModelOptions& options, bool 
     return spec;
 }
 
+bool has_sinks(const ModelReader& model, const LayerKind& kind) {
+    const Sinks sinks = sinks_of(model.model_type());
+    return sinks == Sinks::all || (sinks == Sinks::sliding && kind.window_left.has_value());
+}
+
 class Planner {
   public:
     Planner(ModelReader& model, const ModelOptions& options) : model_(model), options_(options) {}
@@ -222,17 +233,25 @@ class Planner {
         const bool bidirectional = is_bidirectional(model_);
         divide_heads(read_heads(model_, first_layer(model_)),
                      options_.tensor_parallel);  // missing fields first
-        if (std::string reason = obstacle(model_, bidirectional); !reason.empty()) {
+        if (std::string reason = encoder_reason(model_); !reason.empty()) {
+            refuse("attention", std::move(reason));
+        } else if (reason = obstacle(model_, bidirectional); !reason.empty()) {
             refuse("attention", std::move(reason));
         } else {
             require_deciding_field(model_);
             plan_kinds(bidirectional);
+        }
+        if (std::string reason = unread_structure_reason(model_);
+            !reason.empty() && !result_.attentions.empty()) {
+            result_.attentions.clear();
+            refuse("attention", std::move(reason));
         }
         for (const ModelWarning& warning : model_.warnings()) result_.warnings.push_back(warning);
         for (ModelAttention& attention : result_.attentions)
             attention.notes.insert(attention.notes.begin(), model_.notes().begin(), model_.notes().end());
         for (ModelWarning& warning : find_warnings(model_, result_.attentions))
             result_.warnings.push_back(std::move(warning));
+        sort_by_weight(result_.warnings);
         return std::move(result_);
     }
 
@@ -293,6 +312,7 @@ class Planner {
         spec.q_heads = heads.q_heads;
         spec.kv_heads = heads.kv_heads;
         spec.scale = heads.scale;
+        spec.sink = has_sinks(model_, kind);
         spec.window_left = kind.window_left;
         spec.window_right = kind.window_right;
         spec.attention_chunk = kind.attention_chunk;
@@ -305,7 +325,7 @@ class Planner {
         try {
             const std::string prefix = prefix_reason(model_);
             if (prefix.empty()) {
-                add(kind, "prefill", heads.latent ? with_expanded_keys(model_, spec) : spec,
+                add(kind, "prefill", heads.latent ? latent_prefill(spec) : spec,
                     {options_.batch, options_.q_len, kv_len});
             } else {
                 refuse(kind.name + "/prefill", prefix);
@@ -334,6 +354,18 @@ class Planner {
         attention.request.spec = checked.spec;
         attention.request.sizes = checked.sizes;
         attention.notes = kind.notes;
+    }
+
+    // Keys and values that are made of latents serve one prefill: they are in no cache, so in no pages.
+    AttentionSpec latent_prefill(const AttentionSpec& spec) {
+        AttentionSpec prefill = with_expanded_keys(model_, spec);
+        if (options_.kv) return prefill;
+        prefill.kv = KvStorage::ragged;
+        prefill.page_size = 0;
+        prefill.page_order = AttentionSpec{}.page_order;
+        model_.note(
+            "kv is not given: a prefill of latents is planned with ragged KV, a decode with paged KV");
+        return prefill;
     }
 
     // A decode works on the latents themselves, which all query heads share. `prefill` is the attention of

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "problem/json_text.hpp"
+
 namespace attnsmith::problem {
 namespace {
 
@@ -96,6 +98,8 @@ constexpr DailyLife kDailyLife[] = {
     {"alibi_bias_max"},  // slopes are given at launch
     {"offset_alibi", "bloom"},
     {"fused_qkv"},
+    {"attention_value_scale", "mimo_v2_flash"},
+    {"use_head_wise_attn_gate", "step3p5"},
     {"key_multiplier", "falcon_h1"},
     {"attention_in_multiplier", "falcon_h1"},
     {"attention_out_multiplier", "falcon_h1"},
@@ -219,6 +223,22 @@ bool speaks_of_attention(std::string_view name) {
     return std::ranges::any_of(words_of_name(name), [](const std::string& word) {
         return std::ranges::find(kWords, std::string_view(word)) != std::end(kWords);
     });
+}
+
+bool has_word(std::string_view name, std::initializer_list<std::string_view> words) {
+    return std::ranges::any_of(words_of_name(name), [&](const std::string& word) {
+        return std::ranges::find(words, std::string_view(word)) != words.end();
+    });
+}
+
+std::string printable_field(std::string_view field) {
+    std::string text;
+    for (std::size_t begin = 0; begin <= field.size();) {
+        const std::size_t end = std::min(field.find('.', begin), field.size());
+        text += (begin == 0 ? "" : ".") + field_name(field.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return text;
 }
 
 bool is_daily_life(std::string_view model_type, std::string_view name) {

@@ -39,14 +39,14 @@ Sourced kv_heads(ModelReader& model, const Sourced& q_heads, bool global) {
     }
     if (model.has("multi_query_attention")) model.disregard({"multi_query_group_num"});
     const bool own_globals = model.is_true({"attention_k_eq_v"});
-    if (!own_globals && (model.has("attention_k_eq_v") || model.model_type() == "gemma4_text"))
+    if (!own_globals && (model.has("attention_k_eq_v") || model.code() == "gemma4_text"))
         model.disregard({"num_global_key_value_heads"});
     if (global && own_globals) {
         if (auto heads = model.sourced_count({"num_global_key_value_heads"})) return *std::move(heads);
     }
     return model
         .sourced_count({"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "n_kv_head",
-                        "kv_n_heads", "attn_config.kv_n_heads"})
+                        "kv_n_heads", "attn_config.kv_n_heads", "num_attention_groups"})
         .value_or(q_heads);
 }
 
@@ -83,7 +83,7 @@ std::optional<double> scale_of(ModelReader& model, ModelReader::Names names) {
 
 // What multiplies q k^T, where it is not 1 / sqrt(head_dim).
 std::optional<double> logit_scale(ModelReader& model, std::int64_t head_dim_qk) {
-    if (std::ranges::find(kUnscaled, model.model_type()) != std::end(kUnscaled)) {
+    if (std::ranges::find(kUnscaled, model.code()) != std::end(kUnscaled)) {
         model.disregard({"query_pre_attn_scalar"});
         return 1.0;
     }
@@ -103,8 +103,12 @@ std::optional<double> logit_scale(ModelReader& model, std::int64_t head_dim_qk) 
 double latent_scale(ModelReader& model, std::int64_t head_dim_qk) {
     const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_qk));
     const ModelReader::Names names = {"rope_scaling.mscale_all_dim", "rope_parameters.mscale_all_dim"};
-    const double all_dim = model.number(names).value_or(0.0);
-    const double factor = model.positive({"rope_scaling.factor", "rope_parameters.factor"}).value_or(1.0);
+    // Mistral 4's class has both numbers where the file has no rotary parameters.
+    const bool by_class =
+        model.code() == "mistral4" && !model.find({"rope_parameters"}) && !model.find({"rope_scaling"});
+    const double all_dim = model.number(names).value_or(by_class ? 1.0 : 0.0);
+    const double factor =
+        model.positive({"rope_scaling.factor", "rope_parameters.factor"}).value_or(by_class ? 128.0 : 1.0);
     if (all_dim == 0.0 || factor <= 1.0) return scale;
     model.derive("scale", names);
     const double mscale = 0.1 * all_dim * std::log(factor) + 1.0;
@@ -136,7 +140,7 @@ Heads read_latent_heads(ModelReader& model) {
     Sourced head_dim_qk = model.required_sourced({"qk_nope_head_dim"});
     head_dim_qk.number += model.required_count({"qk_rope_head_dim"});
     Sourced head_dim_vo;
-    if (model.model_type() == "minicpm3" && !model.has("v_head_dim")) {
+    if (model.code() == "minicpm3" && !model.has("v_head_dim")) {
         head_dim_vo = hidden_size(model);
         head_dim_vo.number /= q_heads.number;
     } else {
@@ -160,7 +164,8 @@ Heads read_heads(ModelReader& model, const LayerKind& kind) {
     Heads heads = heads_of(model, q_heads, kv, head_dim_qk, head_dim_vo);
     heads.scale = logit_scale(model, heads.head_dim_qk);
     // Fields that code of the type does not read, and that say the same.
-    model.agree({"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "n_kv_head", "kv_n_heads"},
+    model.agree({"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "n_kv_head", "kv_n_heads",
+                 "num_attention_groups"},
                 heads.kv_heads);
     model.agree({"head_dim", "attention_head_dim", "kv_channels", "d_kv", "d_head", "v_head_dim",
                  "query_pre_attn_scalar"},

@@ -47,7 +47,7 @@ void read_layer_types(ModelReader& model) {
 bool selects_single_keys(std::string_view model_type) { return selector_of(model_type) != nullptr; }
 
 std::optional<ModelReader::Sourced> selected_keys(ModelReader& model) {
-    const Selector* const selector = selector_of(model.model_type());
+    const Selector* const selector = selector_of(model.code());
     if (selector == nullptr) return std::nullopt;
     const auto given = model.find({kSelectedKeys});
     if (!selector->always && (!given || is_off(given->value))) return std::nullopt;

@@ -45,8 +45,10 @@ void set_window(ModelReader& model, LayerKind& kind, bool bidirectional) {
     }
     const auto window = given_window(model);
     if (!window) refuse_missing_window(model, kind.layers);
-    if (bidirectional && model.model_type() == "gemma3_text") {
+    if (bidirectional && model.code() == "gemma3_text") {
         kind.window_left = kind.window_right = *window / 2;  // EmbeddingGemma's class halves it
+    } else if (bidirectional && model.code() == "openai_privacy_filter") {
+        kind.window_left = kind.window_right = *window;
     } else if (bidirectional) {
         kind.refusal =
             "how far a sliding_window of a bidirectional model looks ahead is not in its config.json";
@@ -69,6 +71,8 @@ void finish(ModelReader& model, LayerKind& kind, bool bidirectional) {
         set_window(model, kind, bidirectional);
     } else if (kind.name == kChunked) {
         set_chunk(model, kind);
+        if (bidirectional)
+            kind.refusal = "what a chunk of a bidirectional model sees is not built in this version";
     } else if (kind.name != kFull) {
         kind.name = field_name(kind.name);
         kind.refusal =
@@ -78,7 +82,7 @@ void finish(ModelReader& model, LayerKind& kind, bool bidirectional) {
 
 // Newer files of Nemotron-H leave the number to the list.
 std::optional<ModelReader::Sourced> listed_layers(ModelReader& model) {
-    if (model.model_type() != "nemotron_h" || model.has("num_hidden_layers")) return std::nullopt;
+    if (model.code() != "nemotron_h" || model.has("num_hidden_layers")) return std::nullopt;
     const auto list = model.find({"hybrid_override_pattern", "layers_block_type", "layer_types"});
     if (!list) return std::nullopt;
     const std::size_t layers =
@@ -102,6 +106,27 @@ std::size_t count_layers(ModelReader& model) {
     if (layers.number <= kMostLayers) return static_cast<std::size_t>(layers.number);
     throw InvalidRequest(layers.source.field, std::to_string(layers.number),
                          fmt::format("at most {} layers", kMostLayers));
+}
+
+// Layers that slide may have heads of their own: by fields of other names, by Step 3.5's object, or by a rule
+// of the type's code.
+void take_sliding_heads(ModelReader& model, LayerKind& kind) {
+    constexpr std::string_view kWord = "attention_other_setting.attention_type";
+    if (const auto word = model.word({kWord}); word && *word != kSliding)
+        throw InvalidRequest(model.prefix() + std::string(kWord), quote(*word), quote(kSliding));
+    const auto q_heads = model.sourced_count({"num_swa_attention_heads", "num_sliding_attention_heads",
+                                              "attention_other_setting.num_attention_heads"});
+    const auto kv_heads =
+        model.sourced_count({"num_swa_key_value_heads", "attention_other_setting.num_attention_groups"});
+    const auto head_dim = model.sourced_count({"attention_other_setting.head_dim"});
+    model.disregard({"attention_other_setting"});
+    if (q_heads) kind.q_heads = q_heads;
+    if (kv_heads) kind.kv_heads = kv_heads;
+    if (head_dim) kind.head_dim = head_dim;
+    if (!kv_heads && model.code() == "mimo_v2_flash") {
+        kind.kv_heads = model.required_sourced({"num_key_value_heads"});
+        kind.kv_heads->number *= 2;
+    }
 }
 
 // One kind for each word and heads, in the order of their first layers.
@@ -130,11 +155,8 @@ std::vector<LayerKind> group_layers(ModelReader& model, const LayerWords& words)
         ++joined.layers;
         joined.members.push_back(layer);
     }
-    for (LayerKind& kind : kinds) {
-        if (kind.name != kSliding) continue;
-        if (const auto own = model.sourced_count({"num_swa_attention_heads"})) kind.q_heads = own;
-        if (const auto own = model.sourced_count({"num_swa_key_value_heads"})) kind.kv_heads = own;
-    }
+    const auto sliding = std::ranges::find(kinds, kSliding, &LayerKind::name);
+    if (sliding != kinds.end() && overrides.empty()) take_sliding_heads(model, *sliding);
     return kinds;
 }
 

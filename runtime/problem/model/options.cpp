@@ -59,6 +59,7 @@ AttentionRequest request_of(const ModelOptions& options) {
     AttentionRequest request;
     for (const RequestField& field : request_fields())
         if (field.from_options != nullptr) field.from_options(request, options);
+    request.spec.kv = options.kv.value_or(kModelKv);
     return request;
 }
 

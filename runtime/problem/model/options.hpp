@@ -10,6 +10,9 @@
 
 namespace attnsmith::problem {
 
+// Where the keys are kept that a model's decode reads, unless the options say it.
+inline constexpr KvStorage kModelKv = KvStorage::paged;
+
 // Whether a field of a request is a model's option, too.
 bool is_model_option(const RequestField& field);
 // All of those; tensor_parallel and strict are a model's alone.

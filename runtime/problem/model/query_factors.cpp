@@ -22,7 +22,7 @@ constexpr std::string_view kGiveSo = "before the attention (positions count from
 
 // Llama 4's class does it where the config does not say otherwise; files say it as a number, too.
 std::optional<std::string> llama4_factor(ModelReader& model) {
-    if (model.model_type() != "llama4_text") return std::nullopt;
+    if (model.code() != "llama4_text") return std::nullopt;
     const auto given = model.find({"attn_temperature_tuning"});
     const double attn_scale = model.number({"attn_scale"}).value_or(0.1);
     const double floor_scale = model.positive({"floor_scale"}).value_or(8192.0);
@@ -64,11 +64,12 @@ void note_qwen(ModelReader& model) {
         kGiveSo));
 }
 
-// Ministral 3, whose class has both numbers where the file has no rotary parameters at all.
+// Ministral 3 and Mistral 4, whose classes have both numbers where the file has no rotary parameters at all.
 void note_ministral3(ModelReader& model) {
     constexpr std::string_view kField = "rope_parameters.llama_4_scaling_beta";
     constexpr std::string_view kOlderField = "rope_scaling.llama_4_scaling_beta";
-    const bool by_class = model.model_type() == "ministral3" && !model.find({"rope_parameters"}) &&
+    const bool is_mistral4 = model.code() == "mistral4";
+    const bool by_class = (is_mistral4 || model.code() == "ministral3") && !model.find({"rope_parameters"}) &&
                           !model.find({"rope_scaling"});
     const std::optional<double> beta = by_class ? 0.1 : model.number({kField, kOlderField});
     for (const std::string_view name : {kField, kOlderField}) {
@@ -82,7 +83,7 @@ void note_ministral3(ModelReader& model) {
     }
     if (beta.value_or(0.0) == 0.0) return;
     const std::optional<std::int64_t> length =
-        by_class ? 16384
+        by_class ? (is_mistral4 ? 8192 : 16384)
                  : model.count({"rope_parameters.original_max_position_embeddings",
                                 "rope_scaling.original_max_position_embeddings"});
     const std::string shown = length ? std::to_string(*length) : "original_max_position_embeddings";

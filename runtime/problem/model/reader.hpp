@@ -67,6 +67,7 @@ class ModelReader {
     std::vector<Found> inside_and_around(std::string_view name) const;
 
     const std::string& model_type() const { return model_type_; }            // of the language model's part
+    std::string_view code() const { return code_of(model_type_); }           // whose rules it follows
     const std::string& file_model_type() const { return file_model_type_; }  // of the whole file
     TypeClass type_class() const { return class_of(model_type_); }
     bool encoder_decoder() const { return encoder_decoder_; }

@@ -92,7 +92,7 @@ void check_length(const ModelReader::Found& found, std::size_t has, std::size_t 
 bool is_mamba_hybrid(ModelReader& model) {
     constexpr std::string_view kHybrids[] = {"bamba", "granitemoehybrid", "jamba", "nemotron_h", "zamba",
                                              "zamba2"};
-    return std::ranges::find(kHybrids, model.model_type()) != std::end(kHybrids);
+    return std::ranges::find(kHybrids, model.code()) != std::end(kHybrids);
 }
 
 // A word a layer. Entries past the last layer belong to draft layers that are no part of the model.
@@ -100,6 +100,8 @@ Words listed(ModelReader& model, const ModelReader::Found& found, std::size_t la
     Words words = as_words(found);
     check_length(found, words.size(), layers);
     words.resize(layers);
+    if (model.code() == "minimax" && given_window(model))
+        std::ranges::replace(words, kFull, std::string(kSliding));
     if (is_mamba_hybrid(model)) std::ranges::replace(words, "linear_attention", std::string(kMixer));
     // Zamba: in a "hybrid" layer a shared attention comes before the Mamba mixer.
     if (model.model_type().starts_with("zamba")) std::ranges::replace(words, "hybrid", std::string(kFull));
@@ -146,11 +148,12 @@ Words counted(ModelReader&, const ModelReader::Found& found, std::size_t layers)
 }
 
 // MiniMax: 1 for softmax attention, 0 for linear attention.
-Words numbered(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
+Words numbered(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
     const auto types = as_integers(found);
     check_length(found, types.size(), layers);
+    const std::string_view softmax = model.code() == "minimax" && given_window(model) ? kSliding : kFull;
     return make_words(layers,
-                      [&](std::size_t layer) { return types[layer] == 1 ? kFull : "linear_attention"; });
+                      [&](std::size_t layer) { return types[layer] == 1 ? softmax : "linear_attention"; });
 }
 
 // A class's own list is made for its own number of layers.
@@ -206,6 +209,17 @@ Words periodic(ModelReader& model, const ModelReader::Found& found, std::size_t 
     });
 }
 
+// MiniMax-M3: layers that attend to the blocks of keys that an indexer selects.
+Words sparse_flags(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
+    const auto flags = as_integers(found);
+    check_length(found, flags.size(), layers);
+    model.disregard({"sparse_attention_config.*"});
+    const bool used = model.boolean({"sparse_attention_config.use_sparse_attention"}).value_or(true);
+    return make_words(layers, [&](std::size_t layer) {
+        return used && flags[layer] != 0 ? std::string_view("sparse_attention") : kFull;
+    });
+}
+
 // Qwen3-Next: every n-th layer is full attention.
 Words every_nth_full(ModelReader&, const ModelReader::Found& found, std::size_t layers) {
     const std::size_t period = as_period(found);
@@ -233,7 +247,7 @@ Words all_full(std::size_t layers) {
 // Gemma 2 (2), Gemma 3 (6), Cohere 2 (4): every n-th layer, from the n-th, sees all. EXAONE 4 also writes
 // "LLLG", where the last layer sees all whatever the letter, and turns the pattern off by a window of null.
 Words last_of_n_full(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
-    const bool may_be_off = model.model_type() == "exaone4" || model.type_class() == TypeClass::unknown;
+    const bool may_be_off = model.code() == "exaone4" || model.type_class() == TypeClass::unknown;
     if (may_be_off && !given_window(model)) return all_full(layers);
     if (found.value.is_string() && !found.value.get_ref<const std::string&>().empty()) {
         const auto& letters = found.value.get_ref<const std::string&>();
@@ -249,12 +263,15 @@ bool uses_window(ModelReader& model) {
     return model.boolean({"use_sliding_window"}).value_or(true) && given_window(model).has_value();
 }
 
-// Qwen 2: layers from max_window_layers on slide.
+// Qwen 2: layers from max_window_layers on slide; Qwen 2 MoE: every other one before it, from the first.
 Words from_layer(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
     if (!found.value.is_number_integer() || found.value < 0) refuse(found, "a number of layers from 0");
     const bool used = uses_window(model);
     const auto first = found.value.get<std::uint64_t>();
-    return make_words(layers, [&](std::size_t layer) { return sliding_if(used && layer >= first); });
+    const bool alternates = model.code() == "qwen2_moe";
+    return make_words(layers, [&](std::size_t layer) {
+        return sliding_if(used && (alternates ? layer % 2 == 0 && layer < first : layer >= first));
+    });
 }
 
 // SmolLM3: layers without rotary positions slide.
@@ -286,6 +303,7 @@ constexpr Scheme kSchemes[] = {
     {"full_attn_idxs", indexed},
     {"attn_layer_period", periodic},
     {"full_attention_interval", every_nth_full},
+    {"sparse_attention_config.sparse_attention_freq", sparse_flags},
     {"cross_attention_layers", crossing},
     {"attention_chunk_size", chunked},
     {"sliding_window_layers", sliding_indices, true},
@@ -297,7 +315,7 @@ constexpr Scheme kSchemes[] = {
 };
 
 bool is_of(const Scheme& scheme, const ModelReader& model) {
-    return scheme.model_type.empty() || scheme.model_type == model.model_type();
+    return scheme.model_type.empty() || scheme.model_type == model.code();
 }
 
 // The words as far as a scheme that says nothing of windows could tell them apart.
@@ -336,7 +354,7 @@ void settle_schemes(ModelReader& model, const Scheme& used, const Words& words) 
 
 // A size of chunks does not say which layers have them, and only Llama 4's own code is known to.
 void warn_of_assumption(ModelReader& model, const Scheme& used) {
-    if (used.words != chunked || model.model_type() == "llama4_text") return;
+    if (used.words != chunked || model.code() == "llama4_text") return;
     const std::string field = model.prefix() + std::string(used.name);
     const bool is_listed = model.has("no_rope_layers") || model.has("no_rope_layer_interval");
     model.warn(
@@ -378,7 +396,7 @@ LayerWords layer_words(ModelReader& model, std::size_t layers) {
             if (!is_of(scheme, model) || (!defaults && !model.has(scheme.name))) continue;
             if (const auto found = model.find({scheme.name})) {
                 Words words = scheme.words(model, *found, layers);
-                if (model.model_type() == "gemma4_text") words.back() = kFull;  // whatever was said of it
+                if (model.code() == "gemma4_text") words.back() = kFull;  // whatever was said of it
                 settle_schemes(model, scheme, words);
                 warn_of_assumption(model, scheme);
                 return words;

@@ -100,13 +100,13 @@ std::string note_of(std::int64_t shared, std::size_t first, std::size_t owner) {
 }  // namespace
 
 void note_shared_kv(ModelReader& model, std::vector<LayerKind>& kinds) {
-    if (std::ranges::find(kTypes, model.model_type()) == std::end(kTypes)) return;
+    if (std::ranges::find(kTypes, model.code()) == std::end(kTypes)) return;
     const std::size_t layers = count_layers(kinds);
     const std::size_t shared = count_shared(model, layers);
     if (shared == 0) return;
     if (shared == layers) {
         model.note(fmt::format("{}: {}", kField,
-                               model.model_type() == kWithoutAssistants
+                               model.code() == kWithoutAssistants
                                    ? "no layer shares where all are to, since none is before them"
                                    : "no layer has keys and values of its own: they are those of the model "
                                      "that this one assists"));

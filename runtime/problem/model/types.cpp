@@ -30,27 +30,35 @@ constexpr KnownType kKnown[] = {
     {"codegen", decoder},
     {"cohere", decoder},
     {"cohere2", decoder},
+    {"cohere2_moe", decoder},
+    {"cwm", decoder},
     {"dbrx", decoder},
     {"deci", decoder},
     {"deepseek", decoder},
     {"deepseek_v2", decoder},
     {"deepseek_v3", decoder},
     {"deepseek_v32", decoder},
+    {"diffllama", decoder},
     {"dots1", decoder},
     {"ernie4_5", decoder},
     {"ernie4_5_moe", decoder},
     {"exaone", decoder},
     {"exaone4", decoder},
+    {"exaone_moe", decoder},
     {"falcon", decoder},
     {"falcon_h1", decoder},
+    {"flex_olmo", decoder},
+    {"flint", decoder},
     {"gemma", decoder},
     {"gemma2", decoder},
     {"gemma3_text", decoder},
     {"gemma3n_text", decoder},
     {"gemma4_text", decoder},
+    {"gemma4_unified_text", decoder},
     {"glm", decoder},
     {"glm4", decoder},
     {"glm4_moe", decoder},
+    {"glm4_moe_lite", decoder},
     {"glm4v_text", decoder},
     {"glm_moe_dsa", decoder},
     {"gpt2", decoder},
@@ -60,7 +68,9 @@ constexpr KnownType kKnown[] = {
     {"gpt_oss", decoder},
     {"gptj", decoder},
     {"granite", decoder},
+    {"granite_swa", decoder},
     {"granitemoe", decoder},
+    {"granitemoe_swa", decoder},
     {"granitemoehybrid", decoder},
     {"granitemoeshared", decoder},
     {"grok-1", decoder},
@@ -68,25 +78,36 @@ constexpr KnownType kKnown[] = {
     {"hunyuan", decoder},
     {"hunyuan_v1_dense", decoder},
     {"hunyuan_v1_moe", decoder},
+    {"hy_v3", decoder},
     {"internlm", decoder},
     {"internlm2", decoder},
     {"internlm3", decoder},
     {"jais", decoder},
+    {"jais2", decoder},
     {"jamba", decoder},
     {"kimi_k2", decoder},
+    {"kyutai_speech_to_text", decoder},
     {"lfm2", decoder},
+    {"lfm2_moe", decoder},
+    {"lfm3", decoder},
     {"llama", decoder},
     {"llama4_text", decoder},
+    {"mimo_v2_flash", decoder},
     {"minicpm", decoder},
     {"minicpm3", decoder},
     {"minimax", decoder},
     {"minimax_m1", decoder},
+    {"minimax_m2", decoder},
+    {"minimax_m3", decoder},
+    {"minimax_m3_vl_text", decoder},
     {"minimax_text_01", decoder},
     {"ministral", decoder},
     {"ministral3", decoder},
     {"mistral", decoder},
+    {"mistral4", decoder},
     {"mixtral", decoder},
     {"mllama_text_model", decoder},
+    {"moshi", decoder},
     {"mpt", decoder},
     {"nemotron", decoder},
     {"nemotron-nas", decoder},
@@ -94,6 +115,7 @@ constexpr KnownType kKnown[] = {
     {"olmo", decoder},
     {"olmo2", decoder},
     {"olmo3", decoder},
+    {"olmo_hybrid", decoder},
     {"olmoe", decoder},
     {"openelm", decoder},
     {"opt", decoder},
@@ -113,21 +135,28 @@ constexpr KnownType kKnown[] = {
     {"qwen2_vl", decoder},
     {"qwen2_vl_text", decoder},
     {"qwen3", decoder},
+    {"qwen3_5_moe_text", decoder},
+    {"qwen3_5_text", decoder},
     {"qwen3_moe", decoder},
     {"qwen3_next", decoder},
     {"qwen3_omni_moe_text", decoder},
     {"qwen3_vl_moe_text", decoder},
     {"qwen3_vl_text", decoder},
+    {"qwen4_exp_text", decoder},
     {"recurrent_gemma", decoder},
     {"RefinedWeb", decoder},
     {"RefinedWebModel", decoder},
     {"seed_oss", decoder},
     {"smollm3", decoder},
+    {"solar_open", decoder},
     {"stablelm", decoder},
     {"stablelm_epoch", decoder},
     {"starcoder2", decoder},
+    {"step3p5", decoder},
     {"t5_gemma_module", decoder},
+    {"vaultgemma", decoder},
     {"Yi", decoder},
+    {"youtu", decoder},
     {"zamba", decoder},
     {"zamba2", decoder},
 
@@ -146,6 +175,7 @@ constexpr KnownType kKnown[] = {
     {"electra", encoder},
     {"ernie", encoder},
     {"esm", encoder},
+    {"eurobert", encoder},
     {"hubert", encoder},
     {"layoutlm", encoder},
     {"longformer", encoder},
@@ -154,6 +184,7 @@ constexpr KnownType kKnown[] = {
     {"mpnet", encoder},
     {"nomic_bert", encoder},
     {"nystromformer", encoder},
+    {"openai_privacy_filter", encoder},
     {"reformer", encoder},
     {"roberta", encoder},
     {"siglip_text_model", encoder},
@@ -181,24 +212,31 @@ constexpr KnownType kKnown[] = {
     {"cohere2_vision", wrapper},
     {"gemma3n", wrapper},
     {"gemma4", wrapper},  // whose use_bidirectional_attention says it where tokens of an image see each other
+    {"gemma4_unified", wrapper},
     {"glm4v", wrapper},
     {"idefics3", wrapper},
     {"internvl", wrapper},
     {"internvl_chat", wrapper},
+    {"kimi_k25", wrapper},
     {"kimi_vl", wrapper},
     {"llama4", wrapper},
     {"llava", wrapper},
     {"llava_next", wrapper},
     {"llava_onevision", wrapper},
+    {"minimax_m3_vl", wrapper},
     {"mistral3", wrapper},
     {"mllama", wrapper},
     {"qwen2_5_omni", wrapper},
     {"qwen2_5_omni_thinker", wrapper},
+    {"qwen3_5", wrapper},
+    {"qwen3_5_moe", wrapper},
     {"qwen3_omni_moe", wrapper},
     {"qwen3_omni_moe_thinker", wrapper},
     {"qwen3_vl", wrapper},
     {"qwen3_vl_moe", wrapper},
+    {"qwen4_exp", wrapper},
     {"smolvlm", wrapper},
+    {"step3p7", wrapper},
     {"vipllava", wrapper},
 
     {"gemma3", image_tokens},
@@ -218,40 +256,52 @@ constexpr KnownType kKnown[] = {
     {"xlstm", without_attention},
 };
 
-constexpr std::string_view kComeWithCode[] = {"arctic",
-                                              "baichuan",
-                                              "baichuan_m1",
-                                              "btlm",
-                                              "chatglm",
-                                              "deci",
-                                              "deepseek",
-                                              "exaone",
-                                              "grok-1",
-                                              "hunyuan",
-                                              "hunyuan_v1_dense",
-                                              "hunyuan_v1_moe",
-                                              "internlm",
-                                              "internlm2",
-                                              "internlm3",
-                                              "internvl_chat",
-                                              "jais",
-                                              "kimi_k2",
-                                              "kimi_vl",
-                                              "minicpm",
-                                              "minicpm3",
-                                              "minimax_m1",
-                                              "minimax_text_01",
-                                              "nemotron-nas",
-                                              "nomic_bert",
-                                              "openelm",
-                                              "orion",
-                                              "phi3small",
-                                              "phi4flash",
-                                              "qwen",
-                                              "RefinedWeb",
-                                              "RefinedWebModel",
-                                              "stablelm_epoch",
-                                              "Yi"};
+struct SharedCode {
+    std::string_view name;
+    std::string_view code;
+};
+
+constexpr SharedCode kSharedCode[] = {
+    {"exaone_moe", "exaone4"},
+    {"flex_olmo", "llama"},
+    {"gemma4_unified_text", "gemma4_text"},
+    {"glm4_moe_lite", "youtu"},
+    {"granitemoe_swa", "granite_swa"},
+    {"hunyuan_v1_dense", "llama"},
+    {"hunyuan_v1_moe", "llama"},
+    {"hy_v3", "llama"},
+    {"jais2", "llama"},
+    {"kyutai_speech_to_text", "llama"},
+    {"lfm2_moe", "lfm2"},
+    {"minimax_m2", "llama"},
+    {"minimax_m3", "minimax_m3_vl_text"},
+    {"moshi", "llama"},
+    {"qwen3_5_moe_text", "qwen3_next"},
+    {"qwen3_5_text", "qwen3_next"},
+    {"qwen4_exp_text", "qwen3_next"},
+    {"solar_open", "llama"},
+    {"vaultgemma", "gemma2"},
+};
+
+struct TypeSinks {
+    std::string_view name;
+    Sinks sinks;
+};
+
+constexpr TypeSinks kSinks[] = {
+    {"gpt_oss", Sinks::all},
+    {"flint", Sinks::all},
+    {"granite_swa", Sinks::all},
+    {"mimo_v2_flash", Sinks::sliding},
+    {"openai_privacy_filter", Sinks::all},
+};
+
+constexpr std::string_view kComeWithCode[] = {
+    "arctic",       "baichuan",        "baichuan_m1",    "btlm",      "chatglm",    "deci",
+    "deepseek",     "grok-1",          "hunyuan",        "internlm",  "internlm2",  "internvl_chat",
+    "jais",         "kimi_k2",         "kimi_vl",        "minicpm",   "minimax_m1", "minimax_text_01",
+    "nemotron-nas", "openelm",         "orion",          "phi3small", "phi4flash",  "qwen",
+    "RefinedWeb",   "RefinedWebModel", "stablelm_epoch", "Yi"};
 
 struct TextType {
     std::string_view around;
@@ -265,14 +315,17 @@ constexpr TextType kTextTypes[] = {
     {"gemma3", "gemma3_text"},
     {"gemma3n", "gemma3n_text"},
     {"gemma4", "gemma4_text"},
+    {"gemma4_unified", "gemma4_unified_text"},
     {"glm4v", "glm4v_text"},
     {"idefics3", "llama"},
     {"internvl", "qwen2"},
+    {"kimi_k25", "deepseek_v3"},
     {"kimi_vl", "deepseek_v3"},
     {"llama4", "llama4_text"},
     {"llava", "llama"},
     {"llava_next", "llama"},
     {"llava_onevision", "qwen2"},
+    {"minimax_m3_vl", "minimax_m3_vl_text"},
     {"mistral3", "mistral"},
     {"mllama", "mllama_text_model"},
     {"paligemma", "gemma"},
@@ -280,11 +333,15 @@ constexpr TextType kTextTypes[] = {
     {"qwen2_5_omni_thinker", "qwen2_5_omni_text"},
     {"qwen2_5_vl", "qwen2_5_vl_text"},
     {"qwen2_vl", "qwen2_vl_text"},
+    {"qwen3_5", "qwen3_5_text"},
+    {"qwen3_5_moe", "qwen3_5_moe_text"},
+    {"qwen4_exp", "qwen4_exp_text"},
     {"qwen3_omni_moe", "qwen3_omni_moe_text"},
     {"qwen3_omni_moe_thinker", "qwen3_omni_moe_text"},
     {"qwen3_vl", "qwen3_vl_text"},
     {"qwen3_vl_moe", "qwen3_vl_moe_text"},
     {"smolvlm", "llama"},
+    {"step3p7", "step3p5"},
     {"t5gemma", "t5_gemma_module"},
     {"vipllava", "llama"},
 };
@@ -308,6 +365,10 @@ constexpr DecidingFields kDeciding[] = {
     {"zamba2", {"layers_block_type", "layer_types"}},
     // What each layer's attention is.
     {"llama4_text", {"attention_chunk_size", "layer_types"}},
+    {"cohere2_moe", {"layer_types"}},
+    {"flint", {"layer_types"}},
+    {"lfm3", {"layer_types"}},
+    {"mimo_v2_flash", {"layer_types"}},
     {"nemotron-nas", {"block_configs"}},
     // Whether keys and values are latent.
     {"deepseek_v2", {"kv_lora_rank"}},
@@ -315,6 +376,8 @@ constexpr DecidingFields kDeciding[] = {
     {"deepseek_v32", {"kv_lora_rank"}},
     {"glm_moe_dsa", {"kv_lora_rank"}},
     {"kimi_k2", {"kv_lora_rank"}},
+    {"mistral4", {"kv_lora_rank"}},
+    {"youtu", {"kv_lora_rank"}},
     {"minicpm3", {"kv_lora_rank"}},
 };
 
@@ -326,6 +389,7 @@ struct TypeRefusal {
 // Types whose code computes another attention than any kernel here, though no field of theirs says so.
 constexpr TypeRefusal kRefused[] = {
     {"big_bird", "block-sparse attention is not built in this version (model_type big_bird)"},
+    {"diffllama", "differential attention is not built in this version (model_type diffllama)"},
     {"longformer", "local attention with global tokens is not built in this version (model_type longformer)"},
     {"longt5", "local attention with a learned bias is not built in this version (model_type longt5)"},
     {"mpnet",
@@ -350,6 +414,16 @@ TypeClass class_of(std::string_view model_type) {
     return found == std::end(kKnown) ? unknown : found->type_class;
 }
 
+std::string_view code_of(std::string_view model_type) {
+    const auto* found = std::ranges::find(kSharedCode, model_type, &SharedCode::name);
+    return found == std::end(kSharedCode) ? model_type : found->code;
+}
+
+Sinks sinks_of(std::string_view model_type) {
+    const auto* found = std::ranges::find(kSinks, code_of(model_type), &TypeSinks::name);
+    return found == std::end(kSinks) ? Sinks::none : found->sinks;
+}
+
 bool comes_with_code(std::string_view model_type) {
     return std::ranges::find(kComeWithCode, model_type) != std::end(kComeWithCode);
 }
@@ -365,7 +439,7 @@ bool holds_language_model(std::string_view model_type) {
 }
 
 std::vector<std::string_view> deciding_fields(std::string_view model_type) {
-    const auto* found = std::ranges::find(kDeciding, model_type, &DecidingFields::model_type);
+    const auto* found = std::ranges::find(kDeciding, code_of(model_type), &DecidingFields::model_type);
     if (found == std::end(kDeciding)) return {};
     std::vector<std::string_view> names;
     for (const std::string_view name : found->names) {

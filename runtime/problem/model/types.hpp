@@ -21,6 +21,14 @@ enum class TypeClass : std::uint8_t {
 
 TypeClass class_of(std::string_view model_type);
 
+// The type whose rules a type follows: itself, or an older one whose attention code it shares. Only class
+// defaults are each type's own.
+std::string_view code_of(std::string_view model_type);
+
+// The layers that have attention sinks, which no field says.
+enum class Sinks : std::uint8_t { none, all, sliding };
+Sinks sinks_of(std::string_view model_type);
+
 // Whether models of a known type come with code of their own that the reader was taught, since transformers
 // has none of this name or has it under classes of other names.
 bool comes_with_code(std::string_view model_type);

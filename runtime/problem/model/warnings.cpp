@@ -41,17 +41,6 @@ bool is_tower(const std::string& name, const json& value) {
     return names_a_tower(name) || ModelReader::counts_heads(value);
 }
 
-// A name for messages, part by part: "text_config.\"x\\n\"".
-std::string printable_field(const std::string& field) {
-    std::string text;
-    for (std::size_t begin = 0; begin <= field.size();) {
-        const std::size_t end = std::min(field.find('.', begin), field.size());
-        text += (begin == 0 ? "" : ".") + field_name(std::string_view(field).substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return text;
-}
-
 // Below an object whose name speaks of attention every field does.
 bool any_part_speaks(const ModelReader& model, const std::string& field) {
     const bool inside = field.starts_with(model.prefix());
@@ -139,11 +128,14 @@ class Finder {
         const std::string& file = model_.file_model_type();
         if (inner.empty()) {
             add(WarningKind::unknown_type, model_.prefix() + "model_type",
-                "no model_type is given: read as a plain decoder, by the names of its fields");
+                "no model_type is given: read as a plain decoder, by the names of its fields, "
+                "which gives wrong results where its code does otherwise");
         } else if (model_.type_class() == TypeClass::unknown) {
             add(WarningKind::unknown_type, inner == file ? "model_type" : model_.prefix() + "model_type",
-                fmt::format("model_type {} is not known: read as a plain decoder, by the names of its fields",
-                            field_name(inner)));
+                fmt::format(
+                    "model_type {} is not known: read as a plain decoder, by the names of its fields, "
+                    "which gives wrong results where its code does otherwise",
+                    field_name(inner)));
         }
         if (file != inner && !file.empty() && class_of(file) == TypeClass::unknown) {
             add(WarningKind::unknown_type, "model_type",
@@ -175,8 +167,10 @@ class Finder {
             any_part_speaks(model_, field) || (is_list_of_objects(value) && content_speaks(value));
         if (!planned_.empty() && speaks && !is_off(value)) {
             add(WarningKind::unread_field, field,
-                fmt::format("{} ({}) speaks of attention, but is not read", printable_field(field),
-                            describe(value)));
+                fmt::format(
+                    "{} ({}) speaks of attention, but is not read: where it changes the attention, what is "
+                    "planned gives wrong results",
+                    printable_field(field), describe(value)));
         }
         return false;
     }
@@ -186,6 +180,8 @@ class Finder {
         if (name == "position_embedding_type")
             return value.is_string() &&
                    (value == "alibi" || value.get<std::string>().starts_with("relative"));
+        // Files say it beside the list of layers that was made of it.
+        if (name == "_sliding_window_pattern" && model_.lists("layer_types")) return false;
         if (shapes_windows(name)) {
             return !value.is_null() && std::ranges::any_of(planned_, [](const ModelAttention& attention) {
                 return attention.request.spec.window_left.has_value();
@@ -246,6 +242,16 @@ std::vector<ModelWarning> find_own_code(const ModelReader& model, bool bidirecti
 std::vector<ModelWarning> find_warnings(const ModelReader& model,
                                         const std::vector<ModelAttention>& planned) {
     return Finder(model, planned).find();
+}
+
+void sort_by_weight(std::vector<ModelWarning>& warnings) {
+    const auto weight = [](const ModelWarning& warning) {
+        constexpr WarningKind kOrder[] = {WarningKind::approximated, WarningKind::unread_field,
+                                          WarningKind::unknown_type, WarningKind::ignored,
+                                          WarningKind::not_planned};
+        return std::ranges::find(kOrder, warning.kind) - std::begin(kOrder);
+    };
+    std::ranges::stable_sort(warnings, {}, weight);
 }
 
 std::vector<Refusal> doubts(const Model& model) {

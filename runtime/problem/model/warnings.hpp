@@ -20,6 +20,9 @@ std::vector<ModelWarning> find_warnings(const ModelReader& model, const std::vec
 // type's own names cannot be told apart by a file. AutoConfig and AutoTokenizer compute no attention.
 std::vector<ModelWarning> find_own_code(const ModelReader& model, bool bidirectional);
 
+// What changes results comes first.
+void sort_by_weight(std::vector<ModelWarning>& warnings);
+
 // What ModelOptions::strict refuses: unsupported parts by their names, warnings by their fields.
 std::vector<Refusal> doubts(const Model& model);
 

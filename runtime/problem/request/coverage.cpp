@@ -173,7 +173,7 @@ Coverage request_coverage(std::string_view text) {
 
 Coverage problem::coverage_of_model(std::string_view config_json, const json& options) {
     ModelCoverage coverage;
-    for (const Variant& variant : problem::variants_of(options, ModelOptions{}.kv, coverage.skipped())) {
+    for (const Variant& variant : problem::variants_of(options, problem::kModelKv, coverage.skipped())) {
         const ModelOptions given = problem::model_options_from_json(problem::with_choices(options, variant));
         coverage.add(parse_model(config_json, given), variant);
     }

@@ -54,8 +54,9 @@ TEST_CASE("each model file gives its attentions", "[model]") {
         CHECK(model.unsupported.empty());
         for (const ModelAttention& attention : model.attentions) {
             const AttentionRequest& request = attention.request;
-            CHECK(request.spec.kv == KvStorage::paged);
-            CHECK(request.spec.page_size == 16);
+            const bool from_latents = expected.file == "deepseek-v3" && attention.phase == "prefill";
+            CHECK(request.spec.kv == (from_latents ? KvStorage::ragged : KvStorage::paged));
+            CHECK(request.spec.page_size == (from_latents ? 0 : 16));
             CHECK(request.spec.dtype == DType::bf16);
             CHECK(request.sizes == PlanSizes{8, attention.phase == "decode" ? 1 : 1024, 4096});
             CHECK(parse_request(to_json(request)) == request);
@@ -111,6 +112,23 @@ TEST_CASE("options reach every request", "[model]") {
     options.kv = KvStorage::ragged;
     const AttentionSpec ragged = parse_model(llama_with(""), options).attentions.at(0).request.spec;
     CHECK((ragged.page_size == 0 && ragged.page_order == PageOrder::NHD));
+}
+
+TEST_CASE("kv reaches both phases of a model with latents; without it a prefill is ragged", "[model]") {
+    const std::string config = read_file(kModels / "deepseek-v3.json");
+    const auto kv_of = [&](std::optional<KvStorage> kv) {
+        ModelOptions options;
+        options.kv = kv;
+        std::vector<KvStorage> all;
+        for (const ModelAttention& attention : parse_model(config, options).attentions)
+            all.push_back(attention.request.spec.kv);
+        return all;
+    };
+    using All = std::vector<KvStorage>;
+    CHECK(kv_of(std::nullopt) == All{KvStorage::ragged, KvStorage::paged});
+    CHECK(kv_of(KvStorage::paged) == All{KvStorage::paged, KvStorage::paged});
+    CHECK(kv_of(KvStorage::dense) == All{KvStorage::dense, KvStorage::dense});
+    CHECK(has_note(parse_model(config), "a prefill of latents is planned with ragged KV"));
 }
 
 TEST_CASE("bad options are refused by name", "[model]") {

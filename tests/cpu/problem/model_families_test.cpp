@@ -127,9 +127,13 @@ TEST_CASE("published models are planned as their own code computes them", "[mode
         for (const json& note : fixture.value("notes", json::array()))
             CHECK(has_note(model, note.get<std::string>()));
         check_own_notes(model, fixture);
+        const bool has_latents = fixture["config"].dump().find("kv_lora_rank") != std::string::npos;
         for (const ModelAttention& attention : model.attentions) {
             const AttentionSpec& spec = attention.request.spec;
-            CHECK(spec.kv == (spec.mask == Mask::full ? KvStorage::dense : KvStorage::paged));
+            const bool from_latents = has_latents && attention.phase == "prefill";
+            CHECK(spec.kv == (spec.mask == Mask::full ? KvStorage::dense
+                              : from_latents          ? KvStorage::ragged
+                                                      : KvStorage::paged));
         }
         // Strict passes where everything is planned, and only there.
         options.strict = true;

@@ -39,20 +39,21 @@ std::string heads_of(const std::string& type) {
 TEST_CASE("an invented model type is warned of by name, with the fields that nobody read", "[model]") {
     const std::string config =
         R"({"model_type": "quasar", "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 12,
-            "torch_dtype": "bfloat16", "attention_gravity": 0.5, "numGhostHeads": 4, "lensing": {"kv_bend": 2},
-            "horizon_blocks": [{"heads": 3}], "vocab_size": 7, "spin": 2, "window_spacing": 0})";
+            "torch_dtype": "bfloat16", "attention_gravity": 0.5, "numGhostKeys": 4, "lensing": {"kv_bend": 2},
+            "horizon_blocks": [{"window": 3}], "vocab_size": 7, "spin": 2, "window_spacing": 0})";
     const Model model = parse_model(config);
     CHECK(summary(model) == both(kLlama));
     CHECK(warned(model, WarningKind::unknown_type) == Fields{"model_type"});
     CHECK(warned(model, WarningKind::unread_field) ==
-          Fields{"attention_gravity", "horizon_blocks", "lensing.kv_bend", "numGhostHeads"});
+          Fields{"attention_gravity", "horizon_blocks", "lensing.kv_bend", "numGhostKeys"});
     CHECK(model.warnings.size() == 5);
-    CHECK(contains(model.warnings[0].text, "quasar"));
-    CHECK(contains(model.warnings[1].text, "attention_gravity (0.5)"));
+    CHECK(contains(model.warnings[0].text, "attention_gravity (0.5)"));
+    CHECK(contains(model.warnings[0].text, "wrong results"));
+    CHECK(contains(model.warnings[4].text, "quasar"));
     const std::vector<Refusal> refusals = strictly_refused(config);
     REQUIRE(refusals.size() == 5);
-    CHECK(refusals[0].candidate == "model_type");
-    CHECK(refusals[4].candidate == "numGhostHeads");
+    CHECK(refusals[3].candidate == "numGhostKeys");
+    CHECK(refusals[4].candidate == "model_type");
 }
 
 TEST_CASE("a field that nobody reads is a warning of a known type too", "[model]") {
@@ -438,4 +439,13 @@ TEST_CASE("KV that a model comes with quantised in another way is warned of") {
         CHECK(contains(model.warnings.front().field, "quantization_config.kv_cache"));
         CHECK(contains(model.warnings.front().text, "say what they are by kv_dtype and kv_scale"));
     }
+}
+
+TEST_CASE("a pattern that no code reads is warned of, but for a file that lists its layers", "[model]") {
+    const std::string pattern = R"(, "_sliding_window_pattern": 3, "num_key_value_heads": 16)";
+    const Model counted = parse_model(of_type("gemma3_text", pattern));
+    CHECK(warned(counted, WarningKind::unread_field) == Fields{"_sliding_window_pattern"});
+    std::string types = R"(, "layer_types": ["full_attention")";
+    for (int layer = 1; layer < 12; ++layer) types += R"(, "sliding_attention")";
+    CHECK(parse_model(of_type("gemma3_text", pattern + types + "]")).warnings.empty());
 }
