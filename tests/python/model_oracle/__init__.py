@@ -1,0 +1,1 @@
+"""Compares `attnsmith plan --model` with what reaches attention in transformers' own code."""
