@@ -15,6 +15,7 @@
 
 #include "cache/digest/digest.hpp"
 #include "cache/files/status.hpp"
+#include "cache/remote/address.hpp"  // of Remote::name()
 #include "cache/remote/breaker.hpp"
 #include "cache/remote/http.hpp"
 #include "cache/remote/manifest.hpp"

@@ -47,7 +47,7 @@ TEST_CASE("addresses begin with one of three schemes in small letters") {
     CHECK_FALSE(is_remote_address("HTTPS://host"));
 }
 
-TEST_CASE("an address has a host, and may have a user") {
+TEST_CASE("host and user of an address") {
     CHECK(host_of("https://user:pass@Host.example:8080/a?b") == "Host.example");
     CHECK(host_of("http://[::1]:8080/a") == "[::1]");
     CHECK(host_of("http://host?a") == "host");
