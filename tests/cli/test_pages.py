@@ -215,7 +215,7 @@ class Plans(CliTest):
         for words in (["--kv", "paged", "--page-size", "16"], ["--q-len", "64"], ["--precision", "high"]):
             plan = self.assert_ok(self.run_cli("plan", "--head-dim", "128", "--q-heads", "32", "--kv-heads", "8", "--kv-len",
                                                "4096", "--sm", "90", "--json", *words)).json()
-            reasons |= {self.numberless(refusal["reason"]) for refusal in plan["rejected"]}
+            reasons |= {self.numberless(refusal["reason"]) for refusal in plan["rejected"] + plan["unused"]}
         rows = table(self.PAGE, "reason", "meaning")
         self.assertGreater(len(rows), 5)
         for row in rows:
