@@ -53,10 +53,10 @@ void Slots::raise(Waiter& waiter) {
     const std::lock_guard lock(mutex_);
     if (waiter.urgency_ == Urgency::caller) return;
     Queue& queue = queue_of(waiter);
-    const bool waits = std::ranges::find(queue, &waiter) != queue.end();
-    if (waits) queue.remove(&waiter);
+    const auto place = std::ranges::find(queue, &waiter);
     waiter.urgency_ = Urgency::caller;
-    if (waits) queue_of(waiter).push_back(&waiter);
+    if (place != queue.end())
+        queue_of(waiter).splice(queue_of(waiter).end(), queue, place);  // allocates nothing
 }
 
 Slots::Clock::time_point Slots::last_given_back() const {

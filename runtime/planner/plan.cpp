@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <ranges>
 #include <span>
 
@@ -14,7 +13,6 @@
 #include "planner/split.hpp"
 #include "problem/request/key_bounds.hpp"
 #include "problem/request/request_fields.hpp"
-#include "problem/request/request_json.hpp"
 
 namespace attnsmith::planner {
 namespace {
@@ -318,22 +316,31 @@ bool fill(KernelSet& set, const AttentionSpec& spec, int sm, const TuningTable& 
     return true;
 }
 
-// The fields of a request without which there would be a kernel, with their values.
-std::vector<std::string> conflicting_fields(const AttentionSpec& spec, int sm, const TuningTable& tuning) {
-    std::vector<std::string> conflicting;
-    const nlohmann::ordered_json request = problem::to_json({spec, {}});
+// The same request with one field at its default. By way of the C structs, where a 0 is each field's default:
+// JSON would have to be destroyed while memory is short, which allocates. Throws InvalidRequest where the
+// field cannot be left out.
+AttentionSpec without(const problem::RequestField& left_out, const AttentionSpec& spec) {
+    problem::CRequest c;
+    for (const problem::RequestField& field : problem::request_fields())
+        if (field.to_c != nullptr && &field != &left_out)
+            field.to_c({.spec = spec, .sizes = {}, .sm = {}}, c);
+    AttentionRequest request{};
+    for (const problem::RequestField& field : problem::request_fields())
+        if (field.from_c != nullptr) field.from_c(request, field.name, c);
+    return problem::validate(request.spec, {}).spec;
+}
+
+// The fields that stand in the way: at its default, each of them leaves a request that a kernel serves.
+std::vector<std::string_view> conflicting_fields(const AttentionSpec& spec, int sm,
+                                                 const TuningTable& tuning) {
+    std::vector<std::string_view> conflicting;
     for (const problem::RequestField& field : problem::request_fields()) {
-        const std::string name(field.name);
-        if (!problem::is_of_spec(field) || !request.contains(name)) continue;
-        nlohmann::json without = request;
-        without.erase(name);
+        if (!problem::is_of_spec(field) || field.to_c == nullptr || !problem::counts(field.name, spec))
+            continue;
         try {
             KernelSet set;
-            if (!fill(set, problem::request_from_json(without).spec, sm, tuning)) continue;
-            conflicting.push_back(fmt::format(
-                "{} {}", name,
-                request[name].is_string() ? request[name].get<std::string>() : request[name].dump()));
-        } catch (const Error&) {  // the field cannot be left out
+            if (fill(set, without(field, spec), sm, tuning)) conflicting.push_back(field.name);
+        } catch (const Error&) {  // it cannot be left out
         }
     }
     return conflicting;
@@ -342,11 +349,12 @@ std::vector<std::string> conflicting_fields(const AttentionSpec& spec, int sm, c
 // One sentence that says what does not go together, before each family's own reason.
 Unsupported unserved_fields(const AttentionSpec& spec, int sm, const TuningTable& tuning,
                             const std::vector<Refusal>& rejected) {
-    const std::vector<std::string> fields = conflicting_fields(spec, sm, tuning);
+    const std::vector<std::string_view> fields = conflicting_fields(spec, sm, tuning);
     if (fields.empty()) return unserved(sm, rejected);
-    const char* const what = fields.size() > 1 ? "together" : "in this request";
-    return {fmt::format("{} {} not supported {} on sm_{}; leave {} out", fmt::join(fields, " and "),
-                        fields.size() > 1 ? "are" : "is", what, sm, fields.size() > 1 ? "one of them" : "it"),
+    const bool one = fields.size() == 1;
+    return {fmt::format("{} {} not supported {} on sm_{}; leave {} at its default",
+                        fmt::join(fields, " and "), one ? "is" : "are",
+                        one ? "with the rest of this request" : "together", sm, one ? "it" : "one of them"),
             rejected};
 }
 

@@ -126,7 +126,8 @@ TEST_CASE("what is not supported is told with each candidate's reason") {
     const Failed error = prepare_failed(without_cache(), spec);
     CHECK(error.code == ATTNSMITH_UNSUPPORTED);
     CHECK(error.details["code"] == "unsupported");
-    CHECK(error.message.starts_with("no kernel for this attention on sm_90: "));
+    CHECK(error.message.starts_with(
+        "precision and consistency are not supported together on sm_90; leave one "));
     CHECK(error.details["message"] == error.message);
     REQUIRE(error.details["refusals"].size() == 3);
     for (const json& refusal : error.details["refusals"]) {

@@ -352,7 +352,7 @@ static void test_bad_requests(void) {
     attnsmith_sizes sizes = {.size = sizeof sizes};
     fails(attnsmith_parse_request("{\"dtype\": \"fp32\", \"head_dim\": 64, \"q_heads\": 4}", &spec, &sizes,
                                   &error),
-          ATTNSMITH_UNSUPPORTED, "tensors of fp32");
+          ATTNSMITH_UNSUPPORTED, "dtype fp32 is not supported");
     refused(attnsmith_parse_request(NULL, &spec, &sizes, &error), "json");
     refused(attnsmith_parse_request("{}", NULL, &sizes, &error), "spec");
     refused(attnsmith_parse_request("{}", &spec, NULL, &error), "sizes");
@@ -421,7 +421,7 @@ static void test_bad_specs(void) {
     float32.dtype = ATTNSMITH_FP32;
     odd.head_dim_qk = 60;
     char* none = NULL;
-    fails(attnsmith_request_json(&float32, NULL, &none, &error), ATTNSMITH_UNSUPPORTED, "tensors of fp32");
+    fails(attnsmith_request_json(&float32, NULL, &none, &error), ATTNSMITH_UNSUPPORTED, "dtype fp32 is not supported");
     fails(attnsmith_request_json(&odd, NULL, &none, &error), ATTNSMITH_UNSUPPORTED,
           "the next larger one that is built is 64");
 

@@ -163,10 +163,10 @@ class BadInput(CliTest):
                              (["--op", "merge", "--head-dim", "12", *HEADS], ("head_dim 12 is not supported", "16")),
                              ([*SMALL, "--dtype", "fp32"], ("dtype fp32 is not supported", "fp16 and bf16\n")),
                              ([*SMALL, "--dtype", "e4m3"], ("dtype e4m3 is not supported", "kv_dtype e4m3")),
-                             (combined, ("precision high and consistency bitwise are not supported together on sm_90; "
-                                         "leave one of them out: ", "wgmma (")),
+                             (combined, ("precision and consistency are not supported together on sm_90; "
+                                         "leave one of them at its default: ", "wgmma (")),
                              ([*SMALL, "--precision", "high", "--kv-dtype", "e4m3"],
-                              ("kv_dtype e4m3 and precision high are not supported together",))):
+                              ("kv_dtype and precision are not supported together",))):
             for command in ("plan", "prewarm"):
                 with self.subTest(command=command, flags=flags):
                     result = self.run_cli(command, *flags, "--sm", "90")

@@ -278,7 +278,7 @@ TEST_CASE("heads that no kernel takes are listed", "[model]") {
     CHECK(model.attentions.empty());
     REQUIRE(model.unsupported.size() == 1);
     CHECK(model.unsupported[0].name == "full_attention");
-    CHECK(contains(model.unsupported[0].reason, "head dimension of 100 of q and k is not built"));
+    CHECK(contains(model.unsupported[0].reason, "head_dim 100 is not supported"));
     // Gemma 4's global layers have heads of 512, all of which are planned; its scale is 1.
     const auto gemma = [](int global) {
         return parse_model(fmt::format(
