@@ -65,6 +65,7 @@ class _Parts(NamedTuple):
     to_the_left: bool = False  # the window says nothing of later keys, which causal has to
     chunk: Optional[int] = None
     packed: Optional[torch.Tensor] = None
+    by_position: bool = False  # of places in their own sequence, which says the same only where it is packed
     known: bool = True  # whether that is all
 
     def both(self, other: "_Parts") -> "_Parts":
@@ -72,7 +73,7 @@ class _Parts(NamedTuple):
             min(self.window, other.window)
         known = self.known and other.known and None in (self.chunk, other.chunk) and None in (self.packed, other.packed)
         return _Parts(self.causal or other.causal, window, self.to_the_left or other.to_the_left, self.chunk or other.chunk,
-                      other.packed if self.packed is None else self.packed, known)
+                      other.packed if self.packed is None else self.packed, self.by_position or other.by_position, known)
 
 
 def attention_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: int = 0,
@@ -97,6 +98,8 @@ def attention_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any
     if attention_mask is not None and attention_mask.dim() != 2:
         return attention_mask
     parts = _parts_by_words(q_length, words) if is_tracing() else _parts_of(mask_function)
+    if parts.by_position and (parts.packed is None or parts.chunk is not None):
+        return by_sdpa()
     if not parts.known or (parts.to_the_left and not parts.causal):
         return by_sdpa()
     if parts.chunk is not None and kv_length + kv_offset > parts.chunk:
@@ -183,6 +186,8 @@ def _parts_of(mask_function: Any) -> _Parts:
         return _Parts(window=inside["sliding_window"])
     if maker == "chunked_overlay":
         return _Parts(chunk=inside["chunk_size"])
+    if maker == "remap_positions_for_packed_sequence":  # from transformers 5.23 on
+        return _parts_of(inside["mask_function"])._replace(by_position=True)
     if maker == "packed_sequence_mask_function":
         return _Parts(packed=inside["packed_sequence_mask"])
     return _Parts(known=False)
@@ -197,7 +202,7 @@ def _parts_by_words(q_length: int, words: Dict[str, Any]) -> _Parts:
     window = None if local is None or chunk is not None else local - 1 if causal else local
     # What is packed or has blocks may not be skipped. One query alone sees the same keys with these and without.
     plain = q_length == 1 or not causal or words.get("allow_is_causal_skip", True)
-    return _Parts(causal, window, False, chunk, None, bool(plain and not words.get("use_vmap", False)))
+    return _Parts(causal, window, False, chunk, None, False, bool(plain and not words.get("use_vmap", False)))
 
 
 def _packed(sequences: torch.Tensor, batch: int, tokens: int) -> Optional[torch.Tensor]:

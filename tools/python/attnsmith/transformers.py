@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import os
 import pathlib
+import warnings
 from typing import Any, Dict, List, Optional, Set, Tuple, cast
 
 try:
     import torch
     from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers import __version__ as transformers_version
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 except ImportError as error:
     raise ImportError(f"attnsmith.transformers needs PyTorch and transformers: pip install torch transformers ({error})") from error
@@ -30,6 +32,9 @@ from ._transformers_masks import Said
 from .errors import InvalidRequest, Unsupported
 
 _served = Served("transformers' sdpa")
+
+# The versions of transformers that the adapter's tests run on.
+TESTED = ("5.17.0", "5.24.0")
 
 
 def register(name: str = "attnsmith", *, strict: bool = False) -> None:
@@ -42,16 +47,31 @@ def register(name: str = "attnsmith", *, strict: bool = False) -> None:
 
     strict: what is passed on to SDPA otherwise raises attnsmith.Unsupported, which says why.
 
+    From transformers 5.23 on generate_batch itself refuses names that it does not know; there take
+    "attnsmith/flash3-attnsmith".
+
+    Tested with transformers 5.17.0 and 5.24.0 (TESTED); any other version is said once, as a warning.
+
     Raises InvalidRequest for a name that transformers has already.
     """
     if not isinstance(name, str) or not name or "|" in name or _is_taken(name):
         raise InvalidRequest("name", repr(name), "a name that transformers does not have, without |")
+    _warn_of_version(transformers_version)
     _served.strict = strict
     _mine.add(name)
     _add_local_kernel()
     AttentionInterface.register(name, attention_forward)
     AttentionInterface.register(f"paged|{name}", paged_attention_forward)
     AttentionMaskInterface.register(name, _transformers_masks.attention_mask)
+
+
+def _warn_of_version(version: str) -> None:
+    if version not in TESTED and version not in _warned:
+        _warned.add(version)
+        warnings.warn(f"attnsmith.transformers is tested with transformers {' and '.join(TESTED)}; this is {version}", stacklevel=3)
+
+
+_warned: Set[str] = set()
 
 
 def unregister(name: str = "attnsmith") -> None:
