@@ -54,9 +54,10 @@ class Files(unittest.TestCase):
     def test_the_package(self):
         folder = REPOSITORY / "tools/python"
         sources = {str(file.relative_to(folder)) for file in (folder / "attnsmith").rglob("*")
-                   if file.suffix in (".py", ".json") or file.name == "py.typed"}
+                   if file.suffix in (".py", ".json") or file.name == "py.typed" or file.parent.suffix == ".dist-info"}
         sources |= {f"attnsmith/schemas/{file.name}" for file in (REPOSITORY / "runtime/schemas").iterdir()}
-        package = {name for name in self.names if ".dist-info/" not in name and not name.endswith("/")}
+        package = {name for name in self.names
+                   if not name.split("/")[0].endswith(".dist-info") and not name.endswith("/")}
         self.assertEqual(package, {*sources, *self.binaries}, "nothing else, such as libraries of this machine")
         self.assertTrue(self.modes["attnsmith/bin/attnsmith"] & 0o111)
         for name in LICENCES:

@@ -1,5 +1,7 @@
-"""attnsmith's FlashAttention functions as the `kernels` package loads them, for names of transformers that have flash3."""
+"""attnsmith's FlashAttention functions as the `kernels` package loads them, for programs that take FlashAttention 3's, such
+as transformers under names that have flash3."""
 
-from attnsmith.compat.flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
+from attnsmith.compat.flash_attn import flash_attn_3 as flash_attn_interface
+from attnsmith.compat.flash_attn.flash_attn_3 import *  # noqa: F403
 
-__all__ = ["flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"]
+__all__ = [*flash_attn_interface.__all__, "flash_attn_interface"]

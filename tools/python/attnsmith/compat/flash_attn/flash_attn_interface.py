@@ -1,58 +1,25 @@
-"""FlashAttention's functions, forward only: its arguments, layouts and results, computed by attnsmith.
-
-    from attnsmith.compat.flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
-
-Names, order and defaults of positional arguments are those of FlashAttention 2.8. What FlashAttention 3 and its forks
-have besides are keywords. docs/replace-flash-attn.md lists every argument. Tensors are torch's, of fp16 or bf16, with
-any strides but the last: where that is not 1, q, k and v are copied as FlashAttention does. Nothing waits for the GPU,
-so a CUDA graph that captured a call is right as lengths and tables change.
-
-Words that several functions have:
-
-dropout_p: 0.0; any other is refused, since there is no training. A tensor that requires a gradient is refused as well.
-softmax_scale: None is 1 / sqrt(head_dim); beside qv the head dims of both count.
-causal: the last query sees the last key, each one before it a key less, also where the lengths differ.
-window_size: (left, right): a query at position p sees the keys p - left .. p + right; below 0, or None, is no bound.
-attention_chunk: a query sees the keys of its own chunk of so many tokens alone; 0 is no chunks.
-softcap: logits become softcap * tanh(logit / softcap); 0.0 and below is off.
-alibi_slopes: fp32 [heads], or [batch, heads] whose rows are one row. -slope * |position - key| is added. Served where
-    no key after the query is seen: with causal, with a window of 0 to the right, and for one query.
-sinks, s_aux: [heads], of 16 bits or fp32: exp(sink) is added to each row's denominator. Two names of one thing.
-qv: queries of the values, as FlashAttention 3 has them for latent attention (MLA): logits are q k^T + qv v^T. Served
-    where k and v have one head, without the words that mla_attention lacks.
-k_descale, v_descale: fp32 [batch, kv_heads] whose rows are one row, or [kv_heads] or [1], of k and v of 8 bits.
-    q_descale is refused, as is a q of 8 bits.
-deterministic, num_splits, pack_gqa, sm_margin, scheduler_metadata: hints, which change nothing but speed elsewhere, and
-    nothing here: results are the same at every launch.
-return_attn_probs: gives (out, softmax_lse, S_dmask) as FlashAttention 2 does, whose S_dmask is empty without dropout.
-    softmax_lse is fp32, the natural logarithm of each row's sum.
-
-A query that sees no key gets 0 and an LSE of -inf, as in FlashAttention 3; FlashAttention 2 makes that LSE +inf.
-"""
+"""flash_attn.flash_attn_interface: FlashAttention 2's functions. The package says more of each word."""
 
 from __future__ import annotations
 
 import numbers
 import re
-from typing import Any, Dict, Mapping, Optional, Tuple, cast
+from typing import Any, Dict, Mapping, NoReturn, Optional, Tuple, cast
 
 try:
     import torch
 except ImportError as error:
     raise ImportError(f"attnsmith.compat.flash_attn needs PyTorch: pip install torch ({error})") from error
 
-from .. import functions
-from .._tracing import is_tracing
-from ..errors import InvalidRequest, Unsupported
+from ... import functions
+from ..._tracing import is_tracing
+from ...errors import InvalidRequest, Unsupported
 
-__all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
-           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
-
-
-def __getattr__(name: str) -> Any:
-    raise AttributeError(f"attnsmith.compat.flash_attn has no {name}: it has {', '.join(__all__)}, and what is not attention "
-                         "comes from flash_attn itself")
-
+__all__ = ["_flash_attn_backward", "_flash_attn_forward", "_flash_attn_varlen_backward", "_flash_attn_varlen_forward",
+           "_wrapped_flash_attn_backward", "_wrapped_flash_attn_forward", "_wrapped_flash_attn_varlen_backward",
+           "_wrapped_flash_attn_varlen_forward", "flash_attn_func", "flash_attn_kvpacked_func",
+           "flash_attn_qkvpacked_func", "flash_attn_varlen_func", "flash_attn_varlen_kvpacked_func",
+           "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
 
 _NO_WINDOW = (-1, -1)
 # What attnsmith's functions call otherwise.
@@ -74,7 +41,7 @@ def flash_attn_func(q: Any, k: Any, v: Any, dropout_p: float = 0.0, softmax_scal
                     q_descale: Any = None, k_descale: Any = None, v_descale: Any = None, attention_chunk: int = 0,
                     num_splits: int = 1, pack_gqa: Optional[bool] = None, sm_margin: int = 0, sinks: Any = None,
                     s_aux: Any = None) -> Any:
-    """Attention of a batch of sequences of one length. The module says more of each word.
+    """Attention of a batch of sequences of one length. The package says more of each word.
 
     q: [batch, seqlen_q, heads, head_dim]. k: [batch, seqlen_k, kv_heads, head_dim], where kv_heads divides heads.
         v: [batch, seqlen_k, kv_heads, head_dim_v]. qv: [batch, seqlen_q, heads, head_dim_v].
@@ -95,7 +62,7 @@ def flash_attn_kvpacked_func(q: Any, kv: Any, dropout_p: float = 0.0, softmax_sc
                              causal: bool = False, window_size: Any = _NO_WINDOW, softcap: float = 0.0,
                              alibi_slopes: Any = None, deterministic: bool = False,
                              return_attn_probs: bool = False) -> Any:
-    """flash_attn_func with keys and values in one tensor. The module says more of each word.
+    """flash_attn_func with keys and values in one tensor. The package says more of each word.
 
     q: [batch, seqlen_q, heads, head_dim]. kv: [batch, seqlen_k, 2, kv_heads, head_dim].
     dropout_p, softmax_scale, causal, window_size, softcap: numbers, and a pair. alibi_slopes: [heads].
@@ -117,7 +84,7 @@ def flash_attn_qkvpacked_func(qkv: Any, dropout_p: float = 0.0, softmax_scale: O
                               return_attn_probs: bool = False, *, q_descale: Any = None,
                               k_descale: Any = None, v_descale: Any = None, attention_chunk: int = 0,
                               num_heads_q: Optional[int] = None, sm_margin: int = 0) -> Any:
-    """flash_attn_func with queries, keys and values in one tensor. The module says more of each word.
+    """flash_attn_func with queries, keys and values in one tensor. The package says more of each word.
 
     qkv: [batch, seqlen, 3, heads, head_dim], or, with num_heads_q, [batch, seqlen, heads + 2 * kv_heads, head_dim].
     dropout_p, softmax_scale, causal, window_size, attention_chunk, softcap: numbers, and a pair.
@@ -148,7 +115,7 @@ def flash_attn_varlen_func(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens
                            attention_chunk: int = 0, num_splits: int = 1, pack_gqa: Optional[bool] = None,
                            sm_margin: int = 0, scheduler_metadata: Any = None, sinks: Any = None, s_aux: Any = None,
                            return_softmax_lse: bool = False, out: Any = None) -> Any:
-    """Attention of sequences of different lengths, one after the other. The module says more of each word.
+    """Attention of sequences of different lengths, one after the other. The package says more of each word.
 
     q: [total_q, heads, head_dim]. k: [total_k, kv_heads, head_dim], where kv_heads divides heads. v: [total_k,
         kv_heads, head_dim_v]. qv: [total_q, heads, head_dim_v].
@@ -192,7 +159,7 @@ def flash_attn_varlen_kvpacked_func(q: Any, kv: Any, cu_seqlens_q: Any, cu_seqle
                                     softmax_scale: Optional[float] = None, causal: bool = False,
                                     window_size: Any = _NO_WINDOW, softcap: float = 0.0, alibi_slopes: Any = None,
                                     deterministic: bool = False, return_attn_probs: bool = False) -> Any:
-    """flash_attn_varlen_func with keys and values in one tensor. The module says more of each word.
+    """flash_attn_varlen_func with keys and values in one tensor. The package says more of each word.
 
     q: [total_q, heads, head_dim]. kv: [total_k, 2, kv_heads, head_dim].
     cu_seqlens_q, cu_seqlens_k: int32 or int64 [batch + 1] on the GPU: where each sequence begins, and the end.
@@ -216,7 +183,7 @@ def flash_attn_varlen_qkvpacked_func(qkv: Any, cu_seqlens: Any, max_seqlen: Opti
                                      softmax_scale: Optional[float] = None, causal: bool = False,
                                      window_size: Any = _NO_WINDOW, softcap: float = 0.0, alibi_slopes: Any = None,
                                      deterministic: bool = False, return_attn_probs: bool = False) -> Any:
-    """flash_attn_varlen_func with queries, keys and values in one tensor. The module says more of each word.
+    """flash_attn_varlen_func with queries, keys and values in one tensor. The package says more of each word.
 
     qkv: [total, 3, heads, head_dim]. cu_seqlens: int32 or int64 [batch + 1] on the GPU: where each sequence begins, and
         the end. max_seqlen: an integer on the host that no sequence is longer than.
@@ -247,7 +214,7 @@ def flash_attn_with_kvcache(q: Any, k_cache: Any, v_cache: Any, k: Any = None, v
                             k_descale: Any = None, v_descale: Any = None, attention_chunk: int = 0,
                             scheduler_metadata: Any = None, pack_gqa: Optional[bool] = None, sm_margin: int = 0,
                             sinks: Any = None, s_aux: Any = None, out: Any = None) -> Any:
-    """Attention to a cache, to which new keys and values are written first. The module says more of each word.
+    """Attention to a cache, to which new keys and values are written first. The package says more of each word.
 
     q: [batch, seqlen_q, heads, head_dim], or, with cu_seqlens_q, [total_q, heads, head_dim]. qv: the same with
         head_dim_v.
@@ -333,6 +300,51 @@ def flash_attn_with_kvcache(q: Any, k_cache: Any, v_cache: Any, k: Any = None, v
     out, lse = _attend({**names, "k": "k_cache", "v": "v_cache"}, q, k_cache, v_cache, qv, lengths, options,
                        return_softmax_lse, out)
     return (out, lse) if return_softmax_lse else out
+
+
+# What flash_attn's own autograd functions are made of. Context parallelism calls these.
+
+
+def _flash_attn_forward(q: Any, k: Any, v: Any, dropout_p: float, softmax_scale: Optional[float], causal: bool,
+                        window_size_left: int, window_size_right: int, softcap: float, alibi_slopes: Any,
+                        return_softmax: bool) -> Tuple[Any, ...]:
+    """Gives (out, softmax_lse, S_dmask, rng_state), the last two without contents."""
+    result = flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, (window_size_left, window_size_right), softcap,
+                             alibi_slopes, return_attn_probs=True)
+    return (*result, _no_random_state(q))
+
+
+def _flash_attn_varlen_forward(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: Optional[int],
+                               max_seqlen_k: Optional[int], dropout_p: float, softmax_scale: Optional[float],
+                               causal: bool, window_size_left: int = -1, window_size_right: int = -1,
+                               softcap: float = 0.0, alibi_slopes: Any = None, return_softmax: bool = False,
+                               block_table: Any = None, leftpad_k: Any = None, seqused_k: Any = None,
+                               zero_tensors: bool = False) -> Tuple[Any, ...]:
+    """The same of flash_attn_varlen_func."""
+    if leftpad_k is not None:
+        raise Unsupported("leftpad_k is not supported: let each sequence begin at the start of its row, and pass None")
+    result = flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p,
+                                    softmax_scale, causal, (window_size_left, window_size_right), softcap, alibi_slopes,
+                                    return_attn_probs=True, block_table=block_table, seqused_k=seqused_k)
+    return (*result, _no_random_state(q))
+
+
+def _no_random_state(q: Any) -> Any:
+    """Dropout's, which there is none of: two numbers, as flash_attn has them."""
+    return torch.zeros(2, dtype=torch.int64, device=q.device)
+
+
+def _flash_attn_backward(*arguments: Any, **words: Any) -> NoReturn:
+    raise Unsupported("_flash_attn_backward is not supported: there is no training; call under torch.no_grad()")
+
+
+def _flash_attn_varlen_backward(*arguments: Any, **words: Any) -> NoReturn:
+    raise Unsupported("_flash_attn_varlen_backward is not supported: there is no training; call under torch.no_grad()")
+
+
+_wrapped_flash_attn_forward, _wrapped_flash_attn_backward = _flash_attn_forward, _flash_attn_backward
+_wrapped_flash_attn_varlen_forward = _flash_attn_varlen_forward
+_wrapped_flash_attn_varlen_backward = _flash_attn_varlen_backward
 
 
 def _dense(names: Mapping[str, str], q: Any, k: Any, v: Any, qv: Any, return_attn_probs: bool, *words: Any,

@@ -1,0 +1,1 @@
+"""attnsmith's functions as flash_attn.layers."""

@@ -1,0 +1,3 @@
+"""attnsmith's functions as flash_attn_interface."""
+
+from attnsmith.compat.flash_attn.flash_attn_3_with_lse import *  # noqa: F403
