@@ -264,6 +264,31 @@ with torch.no_grad():
                 torch.testing.assert_close(got, wanted, rtol=2e-4, atol=2e-4)
 """)
 
+    def test_encoder_decoders_of_transformers(self):
+        """transformers cuts the encoder's mask to the queries' length. Where that gives a mask of another length than the
+        queries, unpad_input refuses it; one query has what it should have."""
+        self.run_importer("transformers", """
+import attnsmith, transformers
+from stand_in import standing_in
+config = transformers.BartConfig(vocab_size=97, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
+                                 decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=64)
+model = transformers.BartModel(config).eval()
+tokens = torch.randint(3, 97, (2, 12))
+mask = torch.ones_like(tokens)
+mask[1, 8:] = 0
+with torch.no_grad(), standing_in(torch.float32):
+    inputs = {"attention_mask": mask, "decoder_input_ids": tokens[:, :1]}
+    wanted = model(tokens, **inputs)[0]
+    model.set_attn_implementation("flash_attention_2")
+    torch.testing.assert_close(model(tokens, **inputs)[0], wanted, rtol=2e-4, atol=2e-4)
+    try:
+        model(tokens, attention_mask=mask, decoder_input_ids=tokens.repeat(1, 2))
+    except attnsmith.InvalidRequest as error:
+        assert error.field == "attention_mask.shape", error
+    else:
+        raise AssertionError("not refused")
+""")
+
     def test_diffusers(self):
         self.run_importer("diffusers", """
 from diffusers.models import attention_dispatch

@@ -177,6 +177,40 @@ class Transformers(unittest.TestCase):
                         self.assert_same(model(tokens, attention_mask=mask, **inputs)[0], wanted, seen)
                     self.assertGreater(len(calls), 0)
 
+    ENCODER_DECODER = {"vocab_size": 97, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+                       "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48,
+                       "max_position_embeddings": 64, "pad_token_id": 0}
+
+    def test_cross_attention_to_an_encoder_with_padding(self):
+        """Also where there are fewer queries than keys, as many, and more: the encoder's mask says nothing about queries."""
+        for name in ("Bart", "Pegasus"):
+            model, tokens = self.base_model(name, self.ENCODER_DECODER), self.tokens(3, 12)
+            for parameter in model.parameters():
+                parameter.data *= 3  # so that weights differ from key to key
+            for side in ("left", "right"):
+                mask = torch.ones_like(tokens)
+                for row, padding in ((1, 4), (2, 7)):
+                    mask[row, slice(0, padding) if side == "left" else slice(-padding, None)] = 0
+                for queries in (1, 5, 12, 17):
+                    with self.subTest(name, side=side, queries=queries):
+                        inputs = {"attention_mask": mask, "decoder_input_ids": self.tokens(3, queries, 2)}
+                        with torch.no_grad():
+                            wanted = model(tokens, **inputs)[0]
+                        with self.served(model) as calls:
+                            self.assert_same(model(tokens, **inputs)[0], wanted)
+                        self.assertEqual(len(calls), 6)
+
+    def test_transformers_cuts_the_mask_of_cross_attention(self):
+        """What docs/transformers.md says of FlashAttention names, in transformers' own code, which takes padding away: once it
+        holds no longer, the page is to say so."""
+        from transformers.modeling_flash_attention_utils import _unpad_input, _upad_input
+        mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
+        kept = {}
+        for queries in (1, 4, 6):
+            q, k = torch.ones(2, queries, 1, 8), torch.ones(2, 6, 1, 8)
+            kept[queries] = _upad_input(q, k, k, mask, queries, _unpad_input)[4][0].diff().tolist()
+        self.assertEqual(kept, {1: [1, 1], 4: [4, 1], 6: [6, 3]})  # all queries would be 1, 4 and 6
+
     def test_a_window_that_only_the_mask_has(self):
         """Layers that do not pass it on, and an encoder whose window reaches as far to either side as its number."""
         decoder = {**{name: SMALL[name] for name in ("vocab_size", "hidden_size", "num_attention_heads", "num_key_value_heads")},

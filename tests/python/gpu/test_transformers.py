@@ -182,6 +182,30 @@ class Transformers(ModelTest):
                 got = model(tokens, position_ids=positions, use_cache=False).logits
                 self.assertLessEqual((got - wanted).abs().max(), 2 * error)
 
+    def test_cross_attention_to_an_encoder_with_padding(self):
+        """Where transformers' own code for FlashAttention is off, as docs/transformers.md says."""
+        tokens, mask = self.prompts(3, 60), torch.ones(3, 60, dtype=torch.int64, device=DEVICE)
+        mask[1, -25:] = mask[2, :31] = 0
+        for name in ("Bart", "Pegasus"):
+            torch.manual_seed(1)
+            config = getattr(transformers, f"{name}Config")(
+                vocab_size=1000, d_model=256, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+                decoder_attention_heads=4, encoder_ffn_dim=512, decoder_ffn_dim=512, max_position_embeddings=128,
+                pad_token_id=0, attn_implementation="eager")
+            exact = getattr(transformers, f"{name}Model")(config).eval().to(DEVICE)
+            for parameter in exact.parameters():
+                parameter.data = (2 * parameter.data).bfloat16().float()
+            model = getattr(transformers, f"{name}Model")(config).eval().to(DEVICE, torch.bfloat16)
+            model.load_state_dict(exact.state_dict())
+            for queries in (1, 20, 60, 90):
+                with self.subTest(name, queries=queries):
+                    inputs = {"attention_mask": mask, "decoder_input_ids": self.prompts(3, queries)}
+                    wanted = exact(tokens, **inputs)[0]
+                    model.set_attn_implementation("eager")
+                    error = (model(tokens, **inputs)[0] - wanted).abs().max()
+                    model.set_attn_implementation("attnsmith")
+                    self.assertLessEqual((model(tokens, **inputs)[0] - wanted).abs().max(), 2 * error)
+
     def test_an_unchanged_model_of_sdpa(self):
         import attnsmith.torch as of_torch
         if not hasattr(torch.nn.attention, "register_flash_attention_impl"):
