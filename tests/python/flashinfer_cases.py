@@ -21,6 +21,9 @@ DECODE, PREFILL = "BatchDecodeWithPagedKVCacheWrapper", "BatchPrefillWithPagedKV
 RAGGED, MLA, CASCADE = ("BatchPrefillWithRaggedKVCacheWrapper", "BatchMLAPagedAttentionWrapper",
                         "MultiLevelCascadeAttentionWrapper")
 GRAPH = "CUDAGraphBatchDecodeWithPagedKVCacheWrapper"
+SINKS = "BatchAttentionWithAttentionSinkWrapper"
+SHARED_DECODE, SHARED_PREFILL = ("BatchDecodeWithSharedPrefixPagedKVCacheWrapper",
+                                 "BatchPrefillWithSharedPrefixPagedKVCacheWrapper")
 
 Q_HEADS, KV_HEADS, DIM, PAGE = 4, 2, 16, 4
 

@@ -95,10 +95,18 @@ def _check(q, k, v):
         raise attnsmith.InvalidRequest("q.requires_grad", "True", "no gradient")
 
 
+def _check_scales(words):
+    """Both are given or neither."""
+    for name, other in (("k_scale", "v_scale"), ("v_scale", "k_scale")):
+        if words[name] is None and words[other] is not None:
+            raise attnsmith.InvalidRequest(name, "nothing", f"a tensor beside {other}")
+
+
 def attention(*arguments, **words):
     words = given("attention", arguments, words, {"q", "k", "v", "q_lens", "kv_lens"} | _COMMON)
     q, k, v, q_lens, kv_lens = (words[name] for name in ("q", "k", "v", "q_lens", "kv_lens"))
     _check(q, k, v)
+    _check_scales(words)
     k64, v64 = (_scaled(tensor, words[f"{name}_scale"], words["kv_dtype"]) for name, tensor in (("k", k), ("v", v)))
     o = torch.full((*q.shape[:-1], v.shape[-1]), float("nan"), dtype=torch.float64)
     lse = torch.full(q.shape[:-1], float("nan"), dtype=torch.float64)
@@ -119,6 +127,7 @@ def varlen_attention(*arguments, **words):
                   {"q", "k", "v", "q_indptr", "kv_indptr", "max_q_len", "max_kv_len"} | _COMMON)
     q, k, v = (words[name] for name in ("q", "k", "v"))
     _check(q, k, v)
+    _check_scales(words)
     k64, v64 = (_scaled(tensor, words[f"{name}_scale"], words["kv_dtype"]) for name, tensor in (("k", k), ("v", v)))
     o = torch.full((*q.shape[:-1], v.shape[-1]), float("nan"), dtype=torch.float64)
     lse = torch.full(q.shape[:-1], float("nan"), dtype=torch.float64)
@@ -170,6 +179,7 @@ def paged_attention(*arguments, **words):
     if words["page_order"] == "HND":
         k, v = k.transpose(1, 2), v.transpose(1, 2)
     _check(q, k, v)
+    _check_scales(words)
     k64, v64 = (_scaled(tensor, words[f"{name}_scale"], words["kv_dtype"]) for name, tensor in (("k", k), ("v", v)))
     page_size = k.shape[1]
     o = torch.full((*q.shape[:-1], v.shape[-1]), float("nan"), dtype=torch.float64)

@@ -1,5 +1,6 @@
 """attnsmith.compat.flashinfer: FlashInfer's layouts and results, on the CPU by the stand-in of the plain functions."""
 
+import functools
 import itertools
 import math
 import unittest
@@ -65,10 +66,15 @@ class Single(FlashInferTest):
         for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
             k, v = randn(5, KV_HEADS, DIM).to(dtype), randn(5, KV_HEADS, DIM).to(dtype)
             o, lse = expected(q, k.double(), v.double(), scale=DIM ** -0.5 * 0.5)
-            for k_scale, v_scale in ((0.5, 3.0), (torch.tensor(0.5), torch.tensor([3.0])), (torch.tensor([0.5]), 3.0)):
+            for k_scale, v_scale in ((0.5, 3.0), (torch.tensor(0.5), torch.tensor([3.0])), (torch.tensor([0.5]), 3.0),
+                                     (0.5, torch.tensor([3.0]))):
                 with self.subTest(dtype=dtype, k_scale=k_scale):
                     self.assert_state(flashinfer.single_prefill_with_kv_cache(q, k, v, k_scale=k_scale, v_scale=v_scale,
                                                                               return_lse=True), (3 * o, lse), 1e-2)
+            self.assert_state(flashinfer.single_prefill_with_kv_cache(q, k, v, k_scale=torch.tensor(0.5), return_lse=True),
+                              (o, lse), 1e-2)
+            self.assert_near(flashinfer.single_decode_with_kv_cache(q[0], k, v, v_scale=torch.tensor([3.0])),
+                             3 * expected(q[:1], k.double(), v.double())[0][0], 1e-2)
         self.refused("k_scale", flashinfer.single_prefill_with_kv_cache, q, k, v, k_scale=torch.ones(2))
         self.refused("q_scale", flashinfer.single_decode_with_kv_cache, q[0], k, v, q_scale=torch.ones(1))
 
@@ -219,9 +225,48 @@ class Decode(FlashInferTest):
         self.refused("indices", plan, indptr, indices[:2], last, *rest)
         self.refused("last_page_len", plan, indptr, indices, last[:1], *rest)
         self.refused("last_page_len", plan, indptr, indices, ints(1, PAGE + 1), *rest)
-        self.refused("last_page_len", plan, indptr, indices, ints(0, 1), *rest)
+        self.refused("last_page_len", plan, indptr, indices, ints(-1, 1), *rest)
         self.refused("seq_lens", plan, *pages.lists, *rest, seq_lens=ints(9, 5))
         plan(*pages.lists, *rest, seq_lens=ints(9, 4))
+
+    def test_last_pages_without_tokens(self):
+        """As FlashInfer counts them: the pages before are full. In graph mode the buffers are to have the pages that count."""
+        pages, q = Pages([8, 4, 3, 0]), randn(4, Q_HEADS, DIM)
+        more = torch.cat([part for b, part in enumerate(pages.indices.split([2, 1, 1, 0]))
+                          for part in ((part, ints(99)) if b != 2 else (part,))])
+        lists = ints(0, 3, 5, 6, 7), more, ints(0, 0, 3, 0)
+        self.assertEqual(flashinfer.get_seq_lens(lists[0], lists[2], PAGE).tolist(), [8, 4, 3, 0])
+        wanted = pages.expected(q, [1] * 4)
+        buffers = ints(*[0] * 5), ints(*[0] * 9), ints(*[0] * 4)
+        for wrapper in (flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace()),
+                        flashinfer.CUDAGraphBatchDecodeWithPagedKVCacheWrapper(workspace(), *buffers)):
+            wrapper.plan(*lists, Q_HEADS, KV_HEADS, DIM, PAGE)
+            self.assert_state(wrapper.run(q, pages.both, return_lse=True), wanted)
+        self.assertEqual((buffers[0].tolist(), buffers[2].tolist()[:3]), ([0, 2, 3, 4, 4], [4, 4, 3]))
+        prefill = flashinfer.BatchPrefillWithPagedKVCacheWrapper(workspace())
+        prefill.plan(ints(0, 1, 2, 3, 4), *lists, Q_HEADS, KV_HEADS, DIM, PAGE, causal=True)
+        self.assert_near(prefill.run(q, pages.both), wanted[0])
+
+    def test_fast_decode_plan(self):
+        """Called with the wrapper, and in the place of its own plan(), as engines do."""
+        pages, q = Pages(self.LENGTHS), randn(4, Q_HEADS, DIM)
+        wanted = pages.expected(q, [1] * 4, window_left=3, cap=1.0, scale=0.4)
+        words = {"window_left": 3, "logits_soft_cap": 1.0, "sm_scale": 0.4}
+        wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace())
+        flashinfer.fast_decode_plan(wrapper, *pages.lists, Q_HEADS, KV_HEADS, DIM, PAGE, **words)
+        self.assert_state(wrapper.run(q, pages.both, return_lse=True), wanted)
+        wrapper = self.planned(pages, o_data_type=torch.float32)
+        wrapper.plan = wrapper.begin_forward = functools.partial(flashinfer.decode.fast_decode_plan, wrapper)
+        wrong = torch.zeros_like(pages.indptr)  # that of the device is not looked at
+        wrapper.begin_forward(wrong, *pages.lists[1:], Q_HEADS, KV_HEADS, DIM, PAGE, q_data_type="float16",
+                              global_override_indptr_cpu=pages.indptr, **words)
+        o = wrapper.run(q, pages.both)
+        self.assertEqual(o.dtype, torch.float32, "that of the plan before")
+        self.assert_near(o, wanted[0], 1e-5)
+        wide = Pages(self.LENGTHS, dtype=torch.bfloat16)
+        wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace())
+        flashinfer.fast_decode_plan(wrapper, *wide.lists, Q_HEADS, KV_HEADS, DIM, PAGE, data_type="bfloat16")
+        self.assert_near(wrapper.run(q.bfloat16(), wide.both), wide.expected(q.bfloat16(), [1] * 4)[0], 2e-2)
 
     def test_the_bounds_that_the_host_knows(self):
         pages, q = Pages(self.LENGTHS), randn(4, Q_HEADS, DIM)
@@ -262,6 +307,15 @@ class Decode(FlashInferTest):
         self.assertFalse(wrapper.is_cuda_graph_enabled)
         wrapper.reset_workspace_buffer(workspace(), workspace())
         self.assertIsNone(wrapper.end_forward())
+
+    def test_the_integer_workspace_that_programs_share(self):
+        """mini-sglang reads it of one wrapper, and assigns it to others."""
+        wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(workspace())
+        for kind in (DECODE, PREFILL, RAGGED, MLA):
+            other = getattr(flashinfer, kind)(workspace())
+            self.assertEqual((other._int_workspace_buffer.dtype, other._int_workspace_buffer.device),
+                             (torch.uint8, other.device))
+            other._int_workspace_buffer = wrapper._int_workspace_buffer
 
 
 class Graphs(FlashInferTest):
@@ -544,6 +598,19 @@ class Mla(FlashInferTest):
                     self.assert_state(wrapper.run(query=batch.q, kv_cache=batch.cache, return_lse=True), wanted)
                     self.assertEqual((self.calls[-1][2]["max_q_len"], self.calls[-1][2]["max_kv_len"]), (3, 9))
 
+    def test_offsets_that_go_on_behind_the_lengths(self):
+        """As FlashInfer's own test of sequences of several lengths has them: those of one sequence more for each length."""
+        batch = Latents([2, 1, 3], [9, 0, 4])
+        q_indptr, indptr, indices, lens = batch.lists
+        longer = torch.cat((indptr, indptr[-1] + ints(5, 9)))
+        o = self.planned(batch, q_indptr, longer, indices, lens).run(*batch.tensors)
+        self.assert_near(o, batch.expected()[0])
+        buffers = [tensor.clone() for tensor in batch.lists]
+        graph = flashinfer.BatchMLAPagedAttentionWrapper(workspace(), True, *buffers)
+        graph.plan(q_indptr, longer, indices, lens, **batch.named)
+        self.assert_near(graph.run(*batch.tensors), batch.expected()[0])
+        self.refused("kv_len_arr", self.planned, batch, q_indptr, indptr[:2], indices, lens)
+
     def test_packed_and_split_tensors(self):
         batch = Latents([2, 1], [9, 4])
         wrapper, wanted = self.planned(batch, *batch.lists), batch.expected()[0]
@@ -620,6 +687,75 @@ class Mla(FlashInferTest):
 
 def widening(cat):
     return lambda tensors, dim=0: cat([one.half() if one.dtype.itemsize == 1 else one for one in tensors], dim)
+
+
+class Sinks(FlashInferTest):
+    """BatchAttentionWithAttentionSinkWrapper, whose run() takes sinks and scale behind the cache."""
+
+    def planned(self, pages, window_left=-1, **words):
+        wrapper = flashinfer.BatchAttentionWithAttentionSinkWrapper(workspace(), window_left=window_left)
+        wrapper.plan(ints(0, 3, 5), *pages.lists, Q_HEADS, KV_HEADS, DIM, PAGE, causal=True, window_left=window_left, **words)
+        return wrapper
+
+    def test_sinks_and_scale(self):
+        pages, q, sink = Pages([9, 4]), randn(5, Q_HEADS, DIM), torch.randn(Q_HEADS)
+        for window_left in (-1, 2):
+            wanted = pages.expected(q, [3, 2], causal=True, window_left=window_left, scale=0.3, sinks=sink)
+            wrapper, out = self.planned(pages, window_left, sm_scale=0.9), torch.empty_like(q)
+            self.assert_near(wrapper.run(q, pages.both, sink, 0.3), wanted[0])
+            got = wrapper.run(q, pages.both, sink, 0.3, out=out, return_lse=True)
+            self.assertIs(got[0], out)
+            self.assert_state(got, wanted)
+        self.assertIsInstance(wrapper, flashinfer.BatchPrefillWithPagedKVCacheWrapper)
+        self.assertIs(flashinfer.attention.BatchAttentionWithAttentionSinkWrapper, type(wrapper))
+
+    def test_what_is_refused(self):
+        pages, q, sink = Pages([9, 4]), randn(5, Q_HEADS, DIM), torch.randn(Q_HEADS)
+        wrapper = self.planned(pages)
+        self.refused("args", wrapper.run, q, pages.both)
+        self.refused("args", wrapper.run, q, pages.both, sink)
+        self.refused("args", wrapper.forward, q, pages.both)
+        self.refused("args", wrapper.run, q, pages.both, sink, 0.3, sinks=sink)
+        self.refused("sm_scale", wrapper.run, q, pages.both, sink, None)
+        self.refused("sm_scale", wrapper.run, q, pages.both, sink, "0.3")
+        wrapper.plan(ints(0, 3, 5), *pages.lists, Q_HEADS, KV_HEADS, DIM, PAGE, window_left=2)
+        self.refused("window_left", wrapper.run, q, pages.both, sink, 0.3)
+
+
+class SharedPrefix(FlashInferTest):
+    """Keys that all sequences share are in one tensor, those of their own in pages."""
+
+    def expected(self, pages, q, q_lens, k, v, **words):
+        """Attention to the shared keys, all of which each query sees, and to a sequence's own."""
+        pages.keys, pages.values = ([torch.cat((shared, rows)) for rows in one]
+                                    for shared, one in ((k, pages.keys), (v, pages.values)))
+        return pages.expected(q, q_lens, **words)[0]
+
+    def test_decode(self):
+        for layout, dtype in itertools.product(("NHD", "HND"), (torch.float16, torch.bfloat16)):
+            with self.subTest(layout=layout, dtype=dtype):
+                pages, q = Pages([9, 0, 4], layout, dtype=dtype), randn(3, Q_HEADS, DIM, dtype=dtype)
+                k, v = randn(7, KV_HEADS, DIM, dtype=dtype), randn(7, KV_HEADS, DIM, dtype=dtype)
+                wrapper = flashinfer.BatchDecodeWithSharedPrefixPagedKVCacheWrapper(workspace(), layout)
+                wrapper.begin_forward(*pages.lists, Q_HEADS, KV_HEADS, DIM, PAGE, data_type=dtype)
+                shared = (k, v) if layout == "NHD" else (k.transpose(0, 1), v.transpose(0, 1))
+                got = wrapper.forward(q, *shared, pages.both)
+                self.assert_near(got, self.expected(pages, q, [1] * 3, k, v), 4e-3 if dtype == torch.float16 else 3e-2)
+        self.refused("data_type", wrapper.begin_forward, *pages.lists, Q_HEADS, KV_HEADS, DIM, PAGE, data_type="half-ish")
+
+    def test_prefill(self):
+        q_lens = [3, 0, 2]
+        for layout, words in itertools.product(("NHD", "HND"), ({}, {"causal": True}, {"causal": True, "sm_scale": 0.4})):
+            with self.subTest(layout=layout, words=words):
+                pages, q = Pages([9, 5, 4], layout), randn(5, Q_HEADS, DIM)
+                k, v = randn(7, KV_HEADS, DIM), randn(7, KV_HEADS, DIM)
+                wrapper = flashinfer.BatchPrefillWithSharedPrefixPagedKVCacheWrapper(workspace(), layout)
+                wrapper.begin_forward(offsets(q_lens), *pages.lists, Q_HEADS, KV_HEADS, DIM, PAGE)
+                wrapper.reset_workspace_buffer(workspace(), workspace())
+                shared = (k, v) if layout == "NHD" else (k.transpose(0, 1), v.transpose(0, 1))
+                named = {"scale" if name == "sm_scale" else name: value for name, value in words.items()}
+                self.assert_near(wrapper.forward(q, *shared, pages.both, **words),
+                                 self.expected(pages, q, q_lens, k, v, **named))
 
 
 class Cascade(FlashInferTest):
@@ -747,6 +883,41 @@ class Page(FlashInferTest):
             for dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
                 with self.subTest(layout=layout, whole=whole, dtype=dtype):
                     self.appended(layout, dtype, whole)
+
+    def test_pages_of_e5m2_keep_every_bit(self):
+        """Infinities and NaN of any payload as well, and what no token is written to."""
+        every = torch.arange(256, dtype=torch.uint8)
+        rows = every.repeat(2)[torch.randperm(512)].view(4, KV_HEADS, -1)[..., :DIM].contiguous().view(torch.float8_e5m2)
+        special = torch.tensor([0x7c, 0xfc, 0x7d, 0xfd, 0x7e, 0xfe, 0x7f, 0xff, 0x80, 0x01] * 2, dtype=torch.uint8)[:DIM]
+        rows[1] = special.view(torch.float8_e5m2)
+        pages = Pages([9, 4], dtype=torch.float8_e5m2)
+        for layout in ("NHD", "HND"):
+            for batch, places, written in ((ints(0, -1, 1, -1), ints(8, 0, 3, 5), {0: (0, 8), 2: (1, 3)}),
+                                           (ints(-1, 0, 0, 1), ints(2, 0, 7, 1), {1: (0, 0), 2: (0, 7), 3: (1, 1)}),
+                                           (ints(-1, -1, -1, -1), ints(0, 0, 0, 0), {})):
+                with self.subTest(layout=layout, written=written):
+                    before = [torch.randint(0, 256, pages.pair[0].shape, dtype=torch.uint8) for _ in range(2)]
+                    wanted = [one.clone() for one in before]
+                    for token, (b, place) in written.items():
+                        page = int(pages.indices[pages.indptr[b] + place // PAGE])
+                        for one, shift in zip(wanted, (0, 1)):
+                            one[page, place % PAGE] = rows.view(torch.uint8).roll(shift, 0)[token]
+                    stored = [(one if layout == "NHD" else one.transpose(1, 2).contiguous()).view(torch.float8_e5m2)
+                              for one in before]
+                    values = rows.view(torch.uint8).roll(1, 0).view(torch.float8_e5m2)
+                    flashinfer.append_paged_kv_cache(rows, values, batch, places, tuple(stored), pages.indices,
+                                                     pages.indptr, pages.last, layout)
+                    for got, one in zip(stored, wanted):
+                        got = got.view(torch.uint8)
+                        self.assertTrue(torch.equal(got if layout == "NHD" else got.transpose(1, 2), one))
+        cache = torch.zeros(3, PAGE, DIM, dtype=torch.float8_e5m2), torch.zeros(3, PAGE, 8, dtype=torch.float8_e5m2)
+        flashinfer.append_paged_mla_kv_cache(rows[:2, 0], rows[:2, 1, :8], ints(0, 0), ints(5, 1), *cache, ints(2, 0, 1),
+                                             ints(0, 3), ints(1))
+        for got, columns in zip(cache, (rows[:2, 0], rows[:2, 1, :8])):
+            self.assertTrue(torch.equal(got.view(torch.uint8)[[0, 2], 1], columns.view(torch.uint8)))
+            self.assertEqual(int((got.view(torch.uint8) != 0).any(-1).sum()), 2)
+        self.refused("append_key.shape", flashinfer.append_paged_kv_cache, rows[:, :1], rows, ints(0, 0, 0, 0),
+                     ints(0, 1, 2, 3), pages.pair, pages.indices, pages.indptr, pages.last)
 
     def test_appending_what_does_not_fit(self):
         pages, rows = Pages([4]), randn(2, KV_HEADS, DIM)

@@ -10,7 +10,7 @@ try:
 except ImportError:
     torch = None
 from flashinfer_cases import (CASCADE, DECODE, DIM, FlashInferTest, GRAPH, KV_HEADS, Latents, MLA, PAGE, PREFILL, Pages,
-                              Q_HEADS, RAGGED, ints, randn, workspace)
+                              Q_HEADS, RAGGED, SHARED_DECODE, SHARED_PREFILL, SINKS, ints, randn, workspace)
 from support import REPOSITORY
 
 if torch is not None:
@@ -118,6 +118,29 @@ SIGNATURES = {
         "profiler_buffer=None, kv_len=None, page_table=None, return_lse_base_on_e=False, o_scale=None, *, "
         "query=None, kv_cache=None, ckv_scale=None, ckv_scale_arr=None, kpe_scale=None, sinks=None, "
         "skip_softmax_threshold_scale_factor=None, bmm1_scale=None, bmm2_scale=None",
+    "fast_decode_plan":
+        "indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, pos_encoding_mode='NONE', "
+        "window_left=-1, logits_soft_cap=None, q_data_type=None, kv_data_type=None, data_type=None, sm_scale=None, "
+        "rope_scale=None, rope_theta=None, non_blocking=True, fixed_split_size=None, disable_split_kv=False, "
+        "q_len_per_req=1, global_override_indptr_cpu=None",
+    SINKS:
+        "float_workspace_buffer, kv_layout='NHD', use_cuda_graph=False, qo_indptr_buf=None, "
+        "paged_kv_indptr_buf=None, paged_kv_indices_buf=None, paged_kv_last_page_len_buf=None, "
+        "custom_mask_buf=None, mask_indptr_buf=None, backend='auto', pos_encoding_mode='NONE', "
+        "use_fp16_qk_reduction=False, q_data_type=torch.bfloat16, kv_data_type=torch.bfloat16, head_dim_qk=128, "
+        "head_dim_vo=128, window_left=-1",
+    SHARED_DECODE: "float_workspace_buffer, kv_layout='NHD'",
+    f"{SHARED_DECODE}.begin_forward":
+        "unique_kv_indptr, unique_kv_indices, unique_kv_last_page_len, num_qo_heads, num_kv_heads, head_dim, "
+        "page_size, data_type='float16'",
+    f"{SHARED_DECODE}.forward": "q, k_shared, v_shared, unique_kv_cache",
+    SHARED_PREFILL: "float_workspace_buffer, kv_layout='NHD'",
+    f"{SHARED_PREFILL}.begin_forward":
+        "qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads, num_kv_heads, head_dim, "
+        "page_size",
+    f"{SHARED_PREFILL}.forward":
+        "q, k_shared, v_shared, unique_kv_cache, causal=False, use_fp16_qk_reduction=False, sm_scale=None, "
+        "rope_scale=None, rope_theta=None",
     "merge_state":
         "v_a, s_a, v_b, s_b",
     "merge_state_in_place":
@@ -151,6 +174,8 @@ SAME_AS = {"single_prefill_with_kv_cache_return_lse": "single_prefill_with_kv_ca
 SAME_AS.update({f"{name}.begin_forward": f"{name}.plan" for name in (DECODE, PREFILL, RAGGED, CASCADE)})
 SAME_AS.update({f"{name}.run_return_lse": f"{name}.run" for name in (DECODE, PREFILL, RAGGED)})
 SAME_AS[f"{CASCADE}.forward"] = f"{CASCADE}.run"
+SAME_AS.update({f"{SINKS}.{name}": f"{PREFILL}.{name}" for name in ("plan", "forward", "forward_return_lse")})
+SAME_AS.update({f"{SINKS}.begin_forward": f"{PREFILL}.plan", f"{SINKS}.run_return_lse": f"{SINKS}.run"})
 ONES = None if torch is None else torch.ones(1)
 JIT = {"jit_args": ["name"], "jit_kwargs": {"a": 1}, "variant_owns_mask": True}
 MASKS = {"custom_mask": ONES, "packed_custom_mask": ONES}
@@ -169,6 +194,7 @@ REFUSED = {
         "profiler_buffer", "kv_len", "page_table", "o_scale", "ckv_scale_arr", "sinks",
         "skip_softmax_threshold_scale_factor", "bmm1_scale", "bmm2_scale")},
     f"{CASCADE}.plan": {"pos_encoding_mode": "ALIBI"},
+    f"{SINKS}.run": {"kv_cache_sf": ONES, "skip_softmax_threshold_scale_factor": 2.0, "sinks": ONES},
 }
 ROPE = {"rope_scale": 2.0, "rope_theta": 5.0}
 FP16 = {"use_fp16_qk_reduction": True, **ROPE}
@@ -185,6 +211,10 @@ HINTS = {
     f"{PREFILL}.plan": {**FP16, **LONGEST}, f"{RAGGED}.plan": {**FP16, **LONGEST}, f"{CASCADE}.plan": FP16,
     MLA: {"backend": "cutlass"},
     f"{MLA}.plan": {"query_layout": "packed", "kv_cache_layout": "split", "max_q_len": 9, "enable_pdl": True},
+    "fast_decode_plan": ROPE, f"{SHARED_PREFILL}.forward": FP16,
+    SINKS: {"custom_mask_buf": ONES, "mask_indptr_buf": ONES, "backend": "fa3", "pos_encoding_mode": "NONE",
+            "use_fp16_qk_reduction": True, "q_data_type": "half", "kv_data_type": "half", "head_dim_qk": 8, "head_dim_vo": 8},
+    f"{SINKS}.run": {"enable_pdl": True, "use_fp16_softmax": True, "uses_spcompress": True},
     "append_paged_kv_cache": {"kv_last_page_len": None}, "append_paged_mla_kv_cache": {"kv_last_page_len": None},
 }
 HINTS.update({f"{name}.{method}": FP16 for name in (PREFILL, RAGGED) for method in ("forward", "forward_return_lse")})
@@ -231,11 +261,12 @@ class Arguments(FlashInferTest):
 
     def test_every_public_function_and_method_has_its_table(self):
         names = [name for name in flashinfer.__all__ if callable(getattr(flashinfer, name))]
-        for kind in (DECODE, PREFILL, RAGGED, MLA, CASCADE):
+        kinds = (DECODE, PREFILL, RAGGED, MLA, CASCADE, SINKS, SHARED_DECODE, SHARED_PREFILL)
+        for kind in kinds:
             names += [f"{kind}.{name}" for name in dir(getattr(flashinfer, kind)) if name in (
                 "plan", "run", "begin_forward", "run_return_lse", "forward", "forward_return_lse")]
         self.assertEqual(set(documented()), set(names))
-        public = {name for kind in (DECODE, PREFILL, RAGGED, MLA, CASCADE, GRAPH)
+        public = {name for kind in (*kinds, GRAPH)
                   for name in dir(getattr(flashinfer, kind)) if name[0] != "_"}
         last = (REPOSITORY / "docs/replace-flashinfer.md").read_text(encoding="utf-8").rsplit("\n\n", 1)[1]
         self.assertEqual(public - {name.rpartition(".")[2] for name in names}, set(re.findall(r"`(\w+)`", last)))
@@ -262,11 +293,15 @@ class Arguments(FlashInferTest):
                 init = dict(zip(names, (workspace(), *(one.clone() for one in pages.lists))))
             plan = dict(zip(("indptr", "indices", "last_page_len"), pages.lists), head_dim=DIM)
             run = {"q": q, "paged_kv_cache": pages.both}
-        elif kind == PREFILL:
+        elif kind in (PREFILL, SINKS):
             init = {"float_workspace_buffer": workspace()}
             plan = dict(zip(("paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len"), pages.lists),
                         qo_indptr=ints(0, 1, 2, 3), head_dim_qk=DIM)
             run = {"q": q, "paged_kv_cache": pages.both}
+            if kind == SINKS and method not in ("forward", "forward_return_lse"):
+                run["args"] = (torch.ones(Q_HEADS), 0.25)
+        elif kind in (SHARED_DECODE, SHARED_PREFILL):
+            return self.outcome_of_shared_prefix(kind, method, changes, pages, q)
         elif kind == RAGGED:
             init = {"float_workspace_buffer": workspace()}
             plan = {"qo_indptr": ints(0, 1, 2, 3), "kv_indptr": ints(0, 9, 13, 15), "head_dim_qk": DIM}
@@ -287,6 +322,8 @@ class Arguments(FlashInferTest):
             plan.update(num_qo_heads=Q_HEADS, num_kv_heads=KV_HEADS)
         if kind not in (MLA, RAGGED):
             plan["page_size"] = PAGE
+        if method.startswith("forward") and kind == SINKS:
+            kind = PREFILL  # whose run() takes no sinks: forward() passes none on
         stage = init if not method else plan if method in ("plan", "begin_forward") else run
         stage.update(changes)
         arguments = run.pop("args", ())
@@ -297,7 +334,28 @@ class Arguments(FlashInferTest):
         return result, [(call, {word: value for word, value in words.items() if not torch.is_tensor(value)})
                         for call, _, words in self.calls]
 
+    def outcome_of_shared_prefix(self, kind, method, changes, pages, q):
+        decodes = kind == SHARED_DECODE
+        names = [f"{'unique' if decodes else 'paged'}_kv_{name}" for name in ("indptr", "indices", "last_page_len")]
+        init = {"float_workspace_buffer": workspace()}
+        plan = dict(zip(names, pages.lists), num_qo_heads=Q_HEADS, num_kv_heads=KV_HEADS, head_dim=DIM, page_size=PAGE)
+        if not decodes:
+            plan["qo_indptr"] = ints(0, 1, 2, 3)
+        run = {"q": q, "k_shared": pages.keys[0], "v_shared": pages.values[0], "unique_kv_cache": pages.both}
+        (init if not method else plan if method == "begin_forward" else run).update(changes)
+        wrapper = getattr(flashinfer, kind)(**init)
+        wrapper.begin_forward(**plan)
+        return wrapper.forward(**run), [(call, {word: value for word, value in words.items() if not torch.is_tensor(value)})
+                                        for call, _, words in self.calls]
+
     def outcome_of_function(self, name, changes, pages, q):
+        if name == "fast_decode_plan":
+            wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace())
+            flashinfer.fast_decode_plan(wrapper, **{
+                **dict(zip(("indptr", "indices", "last_page_len"), pages.lists)), "num_qo_heads": Q_HEADS,
+                "num_kv_heads": KV_HEADS, "head_dim": DIM, "page_size": PAGE, **changes})
+            return wrapper.run(q, pages.both), [(call, {word: value for word, value in words.items()
+                                                       if not torch.is_tensor(value)}) for call, _, words in self.calls]
         if name.startswith("append"):
             place = {"batch_indices": ints(0), "positions": ints(3), "kv_indices": pages.indices,
                      "kv_indptr": pages.indptr, "kv_last_page_len": pages.last}

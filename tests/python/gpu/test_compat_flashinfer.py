@@ -249,6 +249,72 @@ class Pages(FlashInferTest):
             self.assertEqual(torch.count_nonzero(cache.abs().sum(-1)).item(), 3)
 
 
+    def test_pages_of_e5m2_keep_every_bit(self):
+        """In a captured graph too, which is replayed with other places."""
+        every = torch.arange(256, dtype=torch.uint8, device=DEVICE).repeat(4 * KV_HEADS * DIM // 256)
+        keys, values = (every[torch.randperm(len(every), device=DEVICE)].view(4, KV_HEADS, DIM).view(torch.float8_e5m2)
+                        for _ in range(2))
+        pair = tuple(torch.zeros(3, PAGE, KV_HEADS, DIM, dtype=torch.uint8, device=DEVICE).view(torch.float8_e5m2)
+                     for _ in range(2))
+        batch, places = lengths([0, -1, 0, -1]), lengths([3, 0, 17, 0])
+        lists = lengths([2, 0]), lengths([0, 2]), lengths([2])
+        flashinfer.append_paged_kv_cache(keys, values, batch, places, pair, *lists)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            flashinfer.append_paged_kv_cache(keys, values, batch, places, pair, *lists)
+        places.copy_(lengths([4, 0, 18, 0]))
+        graph.replay()
+        for cache, rows in zip(pair, (keys, values)):
+            got, wanted = cache.view(torch.uint8), rows.view(torch.uint8)
+            for place, token in (((2, 3), 0), ((2, 4), 0), ((0, 1), 2), ((0, 2), 2)):
+                self.assertTrue(torch.equal(got[place], wanted[token]))
+            self.assertEqual(int((got != 0).flatten(2).any(-1).sum()), 4)
+
+
+class NewWrappers(FlashInferTest):
+    def test_sinks(self):
+        keys, values, lists, pair = self.pages([40, 17])
+        q, sink = self.randn(12, Q_HEADS, DIM), torch.randn(Q_HEADS, device=DEVICE)
+        wrapper = flashinfer.BatchAttentionWithAttentionSinkWrapper(self.workspace, window_left=9)
+        wrapper.plan(offsets([7, 5]), *lists, Q_HEADS, KV_HEADS, DIM, PAGE, causal=True, window_left=9,
+                     q_data_type=torch.bfloat16)
+        o, lse = wrapper.run(q, pair, sink, 0.07, return_lse=True)
+        self.assert_sequences(o, lse, self.wanted(q, [7, 5], keys, values, causal=True, window=(9, None), sinks=sink,
+                                                  scale=0.07))
+
+    def test_shared_prefixes(self):
+        keys, values, lists, pair = self.pages([40, 0, 17])
+        k, v = self.randn(50, KV_HEADS, DIM), self.randn(50, KV_HEADS, DIM)
+        q = self.randn(3, Q_HEADS, DIM)
+        decode = flashinfer.BatchDecodeWithSharedPrefixPagedKVCacheWrapper(self.workspace)
+        decode.begin_forward(*lists, Q_HEADS, KV_HEADS, DIM, PAGE, data_type="bfloat16")
+        wanted = self.wanted(q, [1] * 3, [torch.cat((k, one)) for one in keys], [torch.cat((v, one)) for one in values])
+        self.assert_near(decode.forward(q, k, v, pair), torch.cat([o for o, _ in wanted]))
+
+    def test_last_pages_without_tokens_and_one_scale(self):
+        keys, values, (_, indices, _), pair = self.pages([2 * PAGE, PAGE])
+        indices = torch.cat((indices[:2], indices.new_tensor([1 << 20]), indices[2:]))
+        low = tuple(one.to(torch.float8_e4m3fn) for one in pair)
+        wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(self.workspace)
+        flashinfer.fast_decode_plan(wrapper, lengths([0, 3, 4]), indices, lengths([0, PAGE]), Q_HEADS, KV_HEADS, DIM, PAGE,
+                                    q_data_type=torch.bfloat16, kv_data_type=torch.float8_e4m3fn)
+        q = self.randn(2, Q_HEADS, DIM)
+        o = wrapper.run(q, low, k_scale=torch.tensor([0.5], device=DEVICE))
+        keys, values = ([rows.to(torch.float8_e4m3fn).float() for rows in one] for one in (keys, values))
+        wanted = self.wanted(q, [1, 1], keys, values, scale=0.5 * DIM ** -0.5)
+        self.assert_near(o, torch.cat([one for one, _ in wanted]))
+
+    def test_offsets_of_latents_that_go_on(self):
+        q, rows = self.randn(2, 16, 576), self.randn(3, PAGE, 576)
+        wrapper = flashinfer.mla.BatchMLAPagedAttentionWrapper(self.workspace)
+        wrapper.plan(offsets([1, 1]), lengths([0, 2, 3, 5, 9]), lengths([0, 1, 2]), lengths([20, 3]), 16, 512, 64, PAGE, True,
+                     0.07, q.dtype, rows.dtype)
+        o = wrapper.run(query=q, kv_cache=rows)
+        each = rows.flatten(0, 1)[:20, None], rows[2, :3, None]
+        wanted = self.wanted(q, [1, 1], each, [one[..., :512] for one in each], scale=0.07)
+        self.assert_near(o, torch.cat([one for one, _ in wanted]))
+
+
 class Documentation(FlashInferTest):
     """The uses that FlashInfer's documentation has as examples, written anew."""
 

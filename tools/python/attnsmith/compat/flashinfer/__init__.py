@@ -16,19 +16,23 @@ try:
 except ImportError as error:
     raise ImportError(f"attnsmith.compat.flashinfer needs PyTorch: pip install torch ({error})") from error
 
-from . import cascade, decode, mla, page, prefill
-from .cascade import MultiLevelCascadeAttentionWrapper, merge_state, merge_state_in_place, merge_states
-from .decode import (BatchDecodeWithPagedKVCacheWrapper, CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
+from . import attention, cascade, decode, mla, page, prefill
+from .attention import BatchAttentionWithAttentionSinkWrapper
+from .cascade import (BatchDecodeWithSharedPrefixPagedKVCacheWrapper, BatchPrefillWithSharedPrefixPagedKVCacheWrapper,
+                      MultiLevelCascadeAttentionWrapper, merge_state, merge_state_in_place, merge_states)
+from .decode import (BatchDecodeWithPagedKVCacheWrapper, CUDAGraphBatchDecodeWithPagedKVCacheWrapper, fast_decode_plan,
                      single_decode_with_kv_cache)
 from .mla import BatchMLAPagedAttentionWrapper
 from .page import append_paged_kv_cache, append_paged_mla_kv_cache, get_batch_indices_positions, get_seq_lens
 from .prefill import (BatchPrefillWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper,
                       single_prefill_with_kv_cache, single_prefill_with_kv_cache_return_lse)
 
-__all__ = ["BatchDecodeWithPagedKVCacheWrapper", "BatchMLAPagedAttentionWrapper", "BatchPrefillWithPagedKVCacheWrapper",
-           "BatchPrefillWithRaggedKVCacheWrapper", "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
-           "MultiLevelCascadeAttentionWrapper", "append_paged_kv_cache", "append_paged_mla_kv_cache", "cascade",
-           "decode", "get_batch_indices_positions", "get_seq_lens", "merge_state", "merge_state_in_place",
+__all__ = ["BatchAttentionWithAttentionSinkWrapper", "BatchDecodeWithPagedKVCacheWrapper",
+           "BatchDecodeWithSharedPrefixPagedKVCacheWrapper", "BatchMLAPagedAttentionWrapper",
+           "BatchPrefillWithPagedKVCacheWrapper", "BatchPrefillWithRaggedKVCacheWrapper",
+           "BatchPrefillWithSharedPrefixPagedKVCacheWrapper", "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
+           "MultiLevelCascadeAttentionWrapper", "append_paged_kv_cache", "append_paged_mla_kv_cache", "attention", "cascade",
+           "decode", "fast_decode_plan", "get_batch_indices_positions", "get_seq_lens", "merge_state", "merge_state_in_place",
            "merge_states", "mla", "page", "prefill", "single_decode_with_kv_cache", "single_prefill_with_kv_cache",
            "single_prefill_with_kv_cache_return_lse"]
 

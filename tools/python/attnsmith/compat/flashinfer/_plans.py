@@ -42,6 +42,8 @@ class Wrapper:
                  buffers: Dict[str, Tuple[str, Optional[torch.Tensor]]]) -> None:
         """buffers: by what they hold, the argument that brings it, and the tensor. They count in graph mode alone."""
         self.device = float_workspace_buffer.device
+        # Programs that have several wrappers read FlashInfer's buffer of this name and assign it to the others.
+        self._int_workspace_buffer = torch.empty(0, dtype=torch.uint8, device=self.device)
         self._use_cuda_graph = flag("use_cuda_graph", use_cuda_graph)
         self._arguments = {kind: argument for kind, (argument, _) in buffers.items()}
         self._arrays: Dict[str, torch.Tensor] = {}
@@ -209,12 +211,37 @@ def check_pages(indptr: torch.Tensor, indices: torch.Tensor, name: str) -> None:
 
 
 def paged_lengths(pages: torch.Tensor, last_page_len: torch.Tensor, page_size: int, name: str) -> torch.Tensor:
-    """Tokens of each sequence: none of one without pages, whatever its last page is said to have."""
+    """Tokens of each sequence: none of one without pages, whatever its last page is said to have. A last page may have
+    none, as in FlashInfer."""
     check_batch(pages, **{name: last_page_len})
-    wrong = (pages > 0) & ((last_page_len < 1) | (last_page_len > page_size))
+    wrong = (pages > 0) & ((last_page_len < 0) | (last_page_len > page_size))
     if bool(wrong.any()):
-        raise InvalidRequest(name, str(int(last_page_len[wrong][0])), f"from 1 to {page_size}, which page_size is")
+        raise InvalidRequest(name, str(int(last_page_len[wrong][0])), f"from 0 to {page_size}, which page_size is")
     return torch.where(pages > 0, (pages - 1) * page_size + last_page_len, torch.zeros_like(pages))
+
+
+def used_pages(host_indptr: torch.Tensor, lengths: torch.Tensor, page_size: int, indptr: torch.Tensor,
+               indices: torch.Tensor, last_page_len: torch.Tensor) -> Dict[str, torch.Tensor]:
+    """The lists of pages as the kernels read them: each page of a sequence has tokens. Where all pages have, they are the
+    lists that are given."""
+    needed = -torch.div(-lengths, page_size, rounding_mode="floor")
+    if not bool((host_indptr[1:] - host_indptr[:-1] > needed).any()):
+        return {"page_indptr": indptr, "page_indices": indices, "last_page_len": last_page_len}
+    ends, indices = listed(host_indptr, needed, indices)
+    return {"page_indptr": ends, "page_indices": indices, "last_page_len": last_page_lengths(lengths, page_size)}
+
+
+def last_page_lengths(lengths: torch.Tensor, page_size: int) -> torch.Tensor:
+    """The tokens of each sequence's last page that has some."""
+    return (lengths - 1) % page_size + 1
+
+
+def listed(indptr: torch.Tensor, needed: torch.Tensor, indices: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Offsets and list of the first `needed` pages of each sequence, where sequences have pages beyond these. Lengths are
+    told by the number of pages here."""
+    ends = torch.cat([torch.zeros(1, dtype=torch.int64), needed.cumsum(0)])
+    places = torch.repeat_interleave(indptr[:-1] - ends[:-1], needed) + torch.arange(int(ends[-1]))
+    return ends, indices[places.to(indices.device)]
 
 
 def check_lengths(name: str, given: Optional[torch.Tensor], lengths: torch.Tensor) -> None:
@@ -265,9 +292,10 @@ class PagedWrapper(Wrapper):
 
     def _run_paged(self, q: torch.Tensor, paged_kv_cache: Cache, *, scales: Scales,
                    window_left: Optional[int], sinks: Optional[torch.Tensor], lse: Optional[torch.Tensor],
-                   return_lse: bool, rows: Optional[Tuple[int, ...]] = None, **results: Any) -> Result:
-        """The plain function takes q as [*rows, heads, head_dim] where rows are given. What plan() keeps has its
-        words."""
+                   return_lse: bool, rows: Optional[Tuple[int, ...]] = None, sm_scale: Optional[float] = None,
+                   **results: Any) -> Result:
+        """The plain function takes q as [*rows, heads, head_dim] where rows are given. What plan() keeps has its words.
+        sm_scale: in the place of what was planned."""
         plan = self._plan
         self._check_queries(q, "num_qo_heads")
         _words.check_size("q", q.shape[2], plan.head_dims[0], "the head dim")
@@ -275,6 +303,8 @@ class PagedWrapper(Wrapper):
         scores = plan.scores
         if window_left is not None:
             scores = scores._replace(window_left=_words.left_window(window_left))
+        if sm_scale is not None:
+            scores = scores._replace(sm_scale=sm_scale)
         words = {**self._arrays, **plan.bounds, "page_order": self._kv_layout, "sinks": sinks, "k_scale": scales.k,
                  "v_scale": scales.v, **scores.words(q, scales.products, return_lse or lse is not None)}
         queries = q if rows is None else q.view(*rows, *q.shape[1:])

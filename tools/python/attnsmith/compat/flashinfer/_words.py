@@ -158,6 +158,10 @@ class Scales(NamedTuple):
 def scales(q_scale: Scale, k_scale: Scale, v_scale: Scale) -> Scales:
     k, k_tensor = _scale("k_scale", k_scale)
     v, v_tensor = _scale("v_scale", v_scale)
+    if k_tensor is not None and v_tensor is None:  # attnsmith's functions take both or neither
+        v_tensor = torch.ones_like(k_tensor)
+    elif v_tensor is not None and k_tensor is None:
+        k_tensor = torch.ones_like(v_tensor)
     return Scales((1.0 if q_scale is None else _number("q_scale", q_scale)) * k, v, k_tensor, v_tensor)
 
 

@@ -10,8 +10,9 @@ from ... import functions
 from ..._integers import shown
 from ...errors import InvalidRequest, Unsupported
 from ._plans import Result
-from ._words import LN_2, LOG2_E, Cache, DType, check_counts
-from .prefill import BatchPrefillWithPagedKVCacheWrapper
+from ._words import LN_2, LOG2_E, Cache, DType, check_counts, dtype
+from .decode import BatchDecodeWithPagedKVCacheWrapper
+from .prefill import BatchPrefillWithPagedKVCacheWrapper, single_prefill_with_kv_cache
 
 
 def merge_state(v_a: torch.Tensor, s_a: torch.Tensor, v_b: torch.Tensor,
@@ -143,6 +144,104 @@ class MultiLevelCascadeAttentionWrapper:
         return cast(torch.Tensor, merged)
 
     forward = run
+
+
+class _SharedPrefix:
+    """The base of the two below: what run() of a paged wrapper gives of each sequence's own keys, merged with attention to
+    keys that all sequences share."""
+
+    _kv_layout: str
+
+    def reset_workspace_buffer(self, float_workspace_buffer: torch.Tensor, int_workspace_buffer: Any) -> None:
+        """Keeps neither float_workspace_buffer nor int_workspace_buffer: attnsmith has workspaces of its own."""
+
+    def _merged_with_shared(self, q: torch.Tensor, k_shared: torch.Tensor, v_shared: torch.Tensor,
+                            sm_scale: Optional[float], unique: Tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        v, s = cast(Tuple[torch.Tensor, torch.Tensor], single_prefill_with_kv_cache(
+            q, k_shared, v_shared, kv_layout=self._kv_layout, sm_scale=sm_scale, return_lse=True))
+        merge_state_in_place(v, s, *unique)
+        return v
+
+
+class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
+    """Decode of a batch of sequences that share a prefix, whose keys are one tensor; those of their own are in pages.
+
+    float_workspace_buffer: says the device; attnsmith has workspaces of its own. kv_layout: "NHD" or "HND".
+
+    Raises InvalidRequest naming the argument.
+    """
+
+    def __init__(self, float_workspace_buffer: torch.Tensor, kv_layout: str = "NHD") -> None:
+        self._decode = BatchDecodeWithPagedKVCacheWrapper(float_workspace_buffer, kv_layout)
+        self._kv_layout = kv_layout
+
+    def begin_forward(self, unique_kv_indptr: torch.Tensor, unique_kv_indices: torch.Tensor,
+                      unique_kv_last_page_len: torch.Tensor, num_qo_heads: int, num_kv_heads: int, head_dim: int,
+                      page_size: int, data_type: str = "float16") -> None:
+        """BatchDecodeWithPagedKVCacheWrapper.plan() of the sequences' own keys: unique_kv_indptr [batch + 1],
+        unique_kv_indices [pages of all] and unique_kv_last_page_len [batch], num_qo_heads, num_kv_heads, head_dim and
+        page_size. data_type: of the pages, and where they are of 16 bits of q, which is of float16 else.
+
+        Raises InvalidRequest and Unsupported naming the argument.
+        """
+        kind = dtype("data_type", data_type, torch.float16)
+        self._decode.plan(unique_kv_indptr, unique_kv_indices, unique_kv_last_page_len, num_qo_heads, num_kv_heads,
+                          head_dim, page_size, q_data_type=kind if kind.itemsize == 2 else torch.float16,
+                          kv_data_type=kind)
+
+    def forward(self, q: torch.Tensor, k_shared: torch.Tensor, v_shared: torch.Tensor,
+                unique_kv_cache: Cache) -> torch.Tensor:
+        """Attention to the shared keys and to each sequence's own.
+
+        q: [batch, num_qo_heads, head_dim]. k_shared, v_shared: [shared_prefix_len, num_kv_heads, head_dim] for "NHD", or
+            [num_kv_heads, shared_prefix_len, head_dim] for "HND". unique_kv_cache: as
+            BatchDecodeWithPagedKVCacheWrapper.run has paged_kv_cache.
+
+        Gives o of q's shape. Raises InvalidRequest and Unsupported naming the argument.
+        """
+        unique = cast(Tuple[torch.Tensor, torch.Tensor], self._decode.run(q, unique_kv_cache, return_lse=True))
+        return self._merged_with_shared(q, k_shared, v_shared, None, unique)
+
+
+class BatchPrefillWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
+    """Prefill and append of a batch of sequences that share a prefix, whose keys are one tensor; those of their own are in
+    pages.
+
+    float_workspace_buffer: says the device; attnsmith has workspaces of its own. kv_layout: "NHD" or "HND".
+
+    Raises InvalidRequest naming the argument.
+    """
+
+    def __init__(self, float_workspace_buffer: torch.Tensor, kv_layout: str = "NHD") -> None:
+        self._prefill = BatchPrefillWithPagedKVCacheWrapper(float_workspace_buffer, kv_layout)
+        self._kv_layout = kv_layout
+
+    def begin_forward(self, qo_indptr: torch.Tensor, paged_kv_indptr: torch.Tensor, paged_kv_indices: torch.Tensor,
+                      paged_kv_last_page_len: torch.Tensor, num_qo_heads: int, num_kv_heads: int, head_dim: int,
+                      page_size: int) -> None:
+        """BatchPrefillWithPagedKVCacheWrapper.plan() of the sequences' own keys: qo_indptr and paged_kv_indptr [batch +
+        1], paged_kv_indices [pages of all], paged_kv_last_page_len [batch], num_qo_heads, num_kv_heads, head_dim and
+        page_size. Queries and pages are of float16, as in FlashInfer.
+
+        Raises InvalidRequest and Unsupported naming the argument.
+        """
+        self._prefill.plan(qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads,
+                           num_kv_heads, head_dim, page_size)
+
+    def forward(self, q: torch.Tensor, k_shared: torch.Tensor, v_shared: torch.Tensor, unique_kv_cache: Cache,
+                causal: bool = False, use_fp16_qk_reduction: bool = False, sm_scale: Optional[float] = None,
+                rope_scale: Optional[float] = None, rope_theta: Optional[float] = None) -> torch.Tensor:
+        """Attention to all of the shared keys, and to each sequence's own by `causal`.
+
+        q: [qo_indptr[-1], num_qo_heads, head_dim]. k_shared, v_shared: [shared_prefix_len, num_kv_heads, head_dim] for
+            "NHD", or [num_kv_heads, shared_prefix_len, head_dim] for "HND". unique_kv_cache: as
+            BatchPrefillWithPagedKVCacheWrapper.run has paged_kv_cache. sm_scale: None is 1 / sqrt(head_dim).
+        Hints: use_fp16_qk_reduction, rope_scale and rope_theta.
+
+        Gives o of q's shape. Raises InvalidRequest and Unsupported naming the argument.
+        """
+        unique = self._prefill.forward_return_lse(q, unique_kv_cache, causal, sm_scale=sm_scale)
+        return self._merged_with_shared(q, k_shared, v_shared, sm_scale, cast(Tuple[torch.Tensor, torch.Tensor], unique))
 
 
 def _of_levels(num_levels: int, **lists: Any) -> List[List[Any]]:

@@ -93,7 +93,7 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
         FlashInfer.
 
         indptr: [batch + 1]: where each sequence's pages begin in indices, [pages of all]. last_page_len: [batch]:
-            tokens of the last page, from 1 to page_size; of a sequence without pages anything.
+            tokens of the last page, from 0 to page_size; of a sequence without pages anything.
         num_qo_heads, num_kv_heads, head_dim, page_size, and the dtypes q_data_type, kv_data_type (None: as q_data_type)
             and o_data_type (None: as q_data_type; or float32): run() compares its tensors with them. data_type: of
             those of the first two that are None.
@@ -132,7 +132,7 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
                     (head_dim, head_dim), page_size, dtypes, scores,
                     _plans.consistency(fixed_split_size, disable_split_kv))
         self._adopt(plan, non_blocking, {},
-                    {"page_indptr": indptr, "page_indices": indices, "last_page_len": last_page_len})
+                    _plans.used_pages(host_indptr, lengths, page_size, indptr, indices, last_page_len))
 
     begin_forward = plan
 
@@ -202,3 +202,33 @@ class CUDAGraphBatchDecodeWithPagedKVCacheWrapper(BatchDecodeWithPagedKVCacheWra
                  last_page_len_buffer: torch.Tensor, kv_layout: str = "NHD", use_tensor_cores: bool = False) -> None:
         super().__init__(workspace_buffer, kv_layout, True, use_tensor_cores, indptr_buffer, indices_buffer,
                          last_page_len_buffer)
+
+
+def fast_decode_plan(self: BatchDecodeWithPagedKVCacheWrapper, indptr: torch.Tensor, indices: torch.Tensor,
+                     last_page_len: torch.Tensor, num_qo_heads: int, num_kv_heads: int, head_dim: int, page_size: int,
+                     pos_encoding_mode: str = "NONE", window_left: int = -1, logits_soft_cap: Optional[float] = None,
+                     q_data_type: Optional[DType] = None, kv_data_type: Optional[DType] = None,
+                     data_type: Optional[DType] = None, sm_scale: Optional[float] = None,
+                     rope_scale: Optional[float] = None, rope_theta: Optional[float] = None, non_blocking: bool = True,
+                     fixed_split_size: Optional[int] = None, disable_split_kv: bool = False, q_len_per_req: int = 1,
+                     global_override_indptr_cpu: Optional[torch.Tensor] = None) -> None:
+    """plan() of the decode wrapper `self`, as engines call it: fast_decode_plan(wrapper, ...), or in the place of
+    wrapper.plan by functools.partial. The output's dtype is that of the plan before.
+
+    indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, pos_encoding_mode, window_left,
+    logits_soft_cap, q_data_type (None: as data_type, or float16), kv_data_type, data_type, sm_scale, non_blocking,
+    fixed_split_size, disable_split_kv, q_len_per_req: as plan() has them. Hints: rope_scale and rope_theta.
+    global_override_indptr_cpu: indptr [batch + 1] on the host, for which plan() then does not wait.
+
+    Raises InvalidRequest and Unsupported naming the argument.
+    """
+    made = self._made
+    o_data_type = torch.float32 if made is not None and made.dtypes.o == torch.float32 else None
+    if q_data_type is None:
+        q_data_type = "float16" if data_type is None else data_type
+    # That of the class, since a caller may have put this function in the place of the wrapper's own.
+    BatchDecodeWithPagedKVCacheWrapper.plan(
+        self, indptr if global_override_indptr_cpu is None else global_override_indptr_cpu, indices, last_page_len,
+        num_qo_heads, num_kv_heads, head_dim, page_size, pos_encoding_mode, window_left, logits_soft_cap, q_data_type,
+        kv_data_type, o_data_type, data_type, sm_scale, rope_scale, rope_theta, non_blocking,
+        fixed_split_size=fixed_split_size, disable_split_kv=disable_split_kv, q_len_per_req=q_len_per_req)

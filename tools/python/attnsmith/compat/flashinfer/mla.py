@@ -83,8 +83,8 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         FlashInfer.
 
         qo_indptr: [batch + 1]: where each sequence's queries begin; in graph mode later plans have no more queries than
-            the first, nor than a captured run. kv_indptr: [batch + 1]: where its pages begin in kv_indices, [pages of
-            all]. kv_len_arr: [batch], in tokens, which the pages have room for.
+            the first, nor than a captured run. kv_indptr: [batch + 1], or more, of which the rest is not read: where its
+            pages begin in kv_indices, [pages of all]. kv_len_arr: [batch], in tokens, which the pages have room for.
         Or cum_seq_lens_q [batch + 1], block_tables [batch, pages a sequence] and seq_lens [batch], without graph mode;
             or metadata, of either kind.
         num_heads, head_dim_ckv, head_dim_kpe, page_size, q_data_type, kv_data_type: run() compares its tensors with
@@ -139,7 +139,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
             return
         # FlashInfer's kernels read lengths beside lists of pages, these the tokens of the last page.
         del self._batch["kv_lens"]
-        last_page_len = (lengths - 1) % page_size + 1
+        last_page_len = _plans.last_page_lengths(lengths, page_size)
         if self._last_page_len is None:
             self._batch["last_page_len"] = last_page_len.to(self.device, torch.int32)
         else:
@@ -178,13 +178,15 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
             pages = torch.full_like(lengths, given.block_tables.shape[1])
         else:
             assert given.kv_indptr is not None and given.kv_indices is not None
-            host_indptr = _plans.on_host(given.kv_indptr, "kv_indptr")
+            # As in FlashInfer, kv_indptr may go on behind what the lengths count.
+            kv_indptr = given.kv_indptr[:len(lengths) + 1]
+            host_indptr = _plans.on_host(kv_indptr, "kv_indptr")
             pages = _plans.lengths_of(host_indptr, "kv_indptr")
             _plans.check_batch(pages, **{lens_name: lengths})
             _plans.check_pages(host_indptr, given.kv_indices, "kv_indices")
-            arrays["page_indptr"], arrays["page_indices"] = given.kv_indptr, given.kv_indices
+            arrays["page_indptr"], arrays["page_indices"] = kv_indptr, given.kv_indices
             if bool((pages > needed).any()):
-                arrays["page_indptr"], arrays["page_indices"] = _used(host_indptr, needed, given.kv_indices)
+                arrays["page_indptr"], arrays["page_indices"] = _plans.listed(host_indptr, needed, given.kv_indices)
         if bool((needed > pages).any()):
             raise InvalidRequest(lens_name, str(lengths.tolist()), f"at most {(pages * page_size).tolist()}, for which "
                                  "there are pages")
@@ -255,14 +257,6 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
             raise Unsupported(f"kpe_scale {kpe_scale} is not supported beside ckv_scale {ckv_scale}: latents and their "
                               "positions have one scale; store both with the same")
         return scales[0]
-
-
-def _used(indptr: torch.Tensor, needed: torch.Tensor, indices: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Offsets and list of the pages that have tokens, where sequences have pages beyond these. Lengths are told by the
-    number of pages here."""
-    ends = torch.cat([torch.zeros(1, dtype=torch.int64), needed.cumsum(0)])
-    places = torch.repeat_interleave(indptr[:-1] - ends[:-1], needed) + torch.arange(int(ends[-1]))
-    return ends, indices[places.to(indices.device)]
 
 
 def _parts(whole: Optional[Parts], name: str, one: Optional[torch.Tensor], one_name: str, other: Optional[torch.Tensor],

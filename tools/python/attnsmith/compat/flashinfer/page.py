@@ -62,12 +62,26 @@ def _slots(batch_indices: torch.Tensor, positions: torch.Tensor, kv_indices: tor
 
 
 def _rows(name: str, rows: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
-    """New tokens as append() takes them. Those of 8 bits are widened, from which the cache's rounding takes them back
-    to the same bits."""
+    """New tokens as append() takes them. Those of e4m3 are widened, from which the cache's rounding takes them back to the
+    same bits."""
     if rows.dtype != cache.dtype:
         raise InvalidRequest(f"{name}.dtype", str(rows.dtype), f"{cache.dtype}, as the cache is; attnsmith.append "
                              "rounds to 8 bits")
-    return rows.half() if rows.dtype in (torch.float8_e4m3fn, torch.float8_e5m2) else rows
+    return rows.half() if rows.dtype == torch.float8_e4m3fn else rows
+
+
+def _copy_e5m2(name: str, rows: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
+    """rows [tokens, ...] to their slots of cache [pages, page_size, ...], by torch and bit for bit: append() rounds, and
+    rounding makes the largest number of e5m2's infinities and one NaN of all. A token of no sequence repeats what the first
+    one of some sequence writes, or, where there is none, what the cache holds, so that nothing waits for the GPU."""
+    if rows.shape != (*slots.shape, *cache.shape[2:]):
+        raise InvalidRequest(f"{name}.shape", str(tuple(rows.shape)), str((*slots.shape, *cache.shape[2:])))
+    known = slots >= 0
+    tokens = torch.where(known, torch.arange(len(slots), device=slots.device), known.int().argmax())
+    places = slots[tokens].clamp(min=0)
+    page, offset = torch.div(places, cache.shape[1], rounding_mode="floor"), places % cache.shape[1]
+    target = cache.view(torch.uint8)
+    target[page, offset] = torch.where(known.any(), rows.view(torch.uint8)[tokens], target[page, offset])
 
 
 def append_paged_kv_cache(append_key: torch.Tensor, append_value: torch.Tensor, batch_indices: torch.Tensor,
@@ -89,6 +103,10 @@ def append_paged_kv_cache(append_key: torch.Tensor, append_value: torch.Tensor, 
     if not len(keys):
         return
     slots = _slots(batch_indices, positions, kv_indices, kv_indptr, k_cache.shape[1 if layout == "NHD" else 2])
+    if keys.dtype == values.dtype == torch.float8_e5m2:
+        for name, rows, cache in (("append_key", keys, k_cache), ("append_value", values, v_cache)):
+            _copy_e5m2(name, rows, cache if layout == "NHD" else cache.transpose(1, 2), slots)
+        return
     functions.append(keys, values, k_cache, v_cache, slot_mapping=slots, page_order=layout)
 
 
@@ -110,5 +128,9 @@ def append_paged_mla_kv_cache(append_ckv: torch.Tensor, append_kpe: torch.Tensor
     if not len(latents):
         return
     slots = _slots(batch_indices, positions, kv_indices, kv_indptr, ckv_cache.shape[1])
+    if latents.dtype == position.dtype == torch.float8_e5m2:
+        _copy_e5m2("append_ckv", latents, ckv_cache, slots)
+        _copy_e5m2("append_kpe", position, kpe_cache, slots)
+        return
     functions.append(latents, None, ckv_cache, kpe=position, kpe_cache=kpe_cache, head_dim_ckv=append_ckv.shape[-1],
                      slot_mapping=slots, page_order="NHD")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
@@ -113,7 +113,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
 
         qo_indptr: [batch + 1]: where each sequence's queries begin. In graph mode later plans have no more queries than
             the first, nor than a captured run. paged_kv_indptr: [batch + 1]: where its pages begin in paged_kv_indices,
-            [pages of all]. paged_kv_last_page_len: [batch]: tokens of the last page, from 1 to page_size; of a sequence
+            [pages of all]. paged_kv_last_page_len: [batch]: tokens of the last page, from 0 to page_size; of a sequence
             without pages anything.
         num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo (None: head_dim_qk), page_size, and the dtypes q_data_type,
             kv_data_type (None: as q_data_type) and o_data_type (None: as q_data_type; or float32): run() compares its
@@ -151,8 +151,8 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
                     (head_dim_qk, head_dim_qk if head_dim_vo is None else head_dim_vo), page_size, dtypes, scores,
                     _plans.consistency(fixed_split_size, disable_split_kv))
         self._adopt(plan, non_blocking, {"q": ("qo_indptr", rows)},
-                    {"q_indptr": qo_indptr, "page_indptr": paged_kv_indptr, "page_indices": paged_kv_indices,
-                     "last_page_len": paged_kv_last_page_len})
+                    {"q_indptr": qo_indptr, **_plans.used_pages(page_indptr, lengths, page_size, paged_kv_indptr,
+                                                                paged_kv_indices, paged_kv_last_page_len)})
 
     begin_forward = plan
 
@@ -181,13 +181,18 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
 
         Raises InvalidRequest and Unsupported naming the argument, and what attnsmith.paged_attention raises.
         """
-        _words.refuse("attnsmith's kernels take no more arguments; leave them out", args=args or None)
+        more = self._of_variant(args, sinks)
         _words.refuse("caches are of 8 or 16 bits; pass None", kv_cache_sf=kv_cache_sf)
         _words.refuse("every key counts here; pass None",
                       skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor)
         return self._run_paged(q, paged_kv_cache, scales=_words.scales(q_scale, k_scale, v_scale),
-                               window_left=window_left, sinks=sinks, out=out, lse=lse, return_lse=return_lse,
-                               lse_base=lse_base, lse_layout=lse_layout)
+                               window_left=window_left, out=out, lse=lse, return_lse=return_lse, lse_base=lse_base,
+                               lse_layout=lse_layout, **more)
+
+    def _of_variant(self, args: Tuple[Any, ...], sinks: Optional[torch.Tensor]) -> Dict[str, Any]:
+        """What run()'s arguments without names say. Those of a variant are its own."""
+        _words.refuse("attnsmith's kernels take no more arguments; leave them out", args=args or None)
+        return {"sinks": sinks}
 
     run_return_lse = functools.partialmethod(run, return_lse=True)
 
