@@ -17,6 +17,8 @@ else:
 
     import attnsmith.compat.flash_attn as fa
 
+    REAL_ATTENTION = functions.attention
+
 
 class Dense(FlashTest):
     def check(self, q, k, v, reference=None, **words):
@@ -76,8 +78,51 @@ class Dense(FlashTest):
         for given in (slopes.expand(2, 4), slopes[None]):
             self.check(*self.dense(), reference={"causal": True, "alibi_slopes": slopes}, causal=True,
                        alibi_slopes=given)
-        self.assert_refused("alibi_slopes", attnsmith.Unsupported, fa.flash_attn_func, *self.dense(), causal=True,
-                            alibi_slopes=torch.rand(2, 4))
+
+    def test_alibi_of_each_sequence(self):
+        slopes, (q, k, v) = torch.rand(2, 4), self.dense()
+        each = [batched(*(x[b:b + 1] for x in (q, k, v)), causal=True, alibi_slopes=slopes[b]) for b in range(2)]
+        wanted, wanted_lse = (torch.cat(parts) for parts in zip(*each))
+        out, lse, _ = fa.flash_attn_func(q, k, v, causal=True, alibi_slopes=slopes, return_attn_probs=True)
+        self.assert_same(out, wanted)
+        self.assert_same(lse, wanted_lse)
+        self.assertEqual(len(self.calls), 2, "a launch for each")
+        cache = [self.randn(3, 9, 2, 8), self.randn(3, 9, 2, 8)]
+        rows, lens = self.integers(2, 0), self.integers(7, 4)
+        each = [flash(q[b], cache[0][row][:n], cache[1][row][:n], causal=True, alibi_slopes=slopes[b])[0]
+                for b, (row, n) in enumerate(zip((2, 0), (7, 4)))]
+        for words in ({"cache_batch_idx": rows}, {"block_table": rows[:, None]}):
+            out = torch.empty_like(q)
+            got = fa.flash_attn_with_kvcache(q, *cache, cache_seqlens=lens, causal=True, alibi_slopes=slopes, out=out, **words)
+            self.assertIs(got, out)
+            self.assert_same(got, torch.stack(each))
+        self.assert_refused("alibi_slopes.shape", attnsmith.InvalidRequest, fa.flash_attn_func, q, k, v, causal=True,
+                            alibi_slopes=torch.rand(3, 4))
+        offsets = self.integers(0, 5, 10), self.integers(0, 7, 14)
+        self.assert_refused("alibi_slopes", attnsmith.Unsupported, fa.flash_attn_varlen_func,
+                            *(x.flatten(0, 1) for x in (q, k, v)), *offsets, 5, 7, causal=True, alibi_slopes=slopes)
+
+    def test_words_of_other_types(self):
+        """causal as a number, and windows that a tensor holds."""
+        q, k, v = self.dense(4, 6)
+        for causal in (1, 0):
+            self.assert_same(fa.flash_attn_func(q, k, v, causal=causal), batched(q, k, v, causal=bool(causal))[0])
+        for window in (torch.tensor([2, 1]), (torch.tensor(2), torch.tensor([1])), torch.tensor([2, 1], dtype=torch.int32)):
+            self.assert_same(fa.flash_attn_func(q, k, v, window_size=window), batched(q, k, v, window_size=(2, 1))[0])
+        self.assert_same(fa.flash_attn_func(q, k, v, window_size=torch.tensor([-1, -1])), batched(q, k, v)[0])
+        for name, value in (("causal", 2), ("causal", "yes"), ("window_size", torch.tensor([2, 1, 1])),
+                            ("window_size", torch.tensor([2.0, 1.0]))):
+            # By attnsmith's own function, which the stand-in is not.
+            with unittest.mock.patch.object(functions, "attention", REAL_ATTENTION):
+                self.assert_refused(name, attnsmith.InvalidRequest, fa.flash_attn_func, *(x.bfloat16() for x in (q, k, v)),
+                                    **{name: value})
+
+    def test_scheduler_metadata_is_nothing(self):
+        told = fa.get_scheduler_metadata(batch_size=2, max_seqlen_q=1, max_seqlen_k=9, num_heads_q=4, num_heads_kv=2, headdim=8)
+        self.assertIsNone(told)
+        self.assertIsNone(fa.flash_attn_interface.get_scheduler_metadata(2, 1, 9, 4, 2, 8, self.integers(9, 9)))
+        q, k, v = self.dense()
+        self.assert_same(fa.flash_attn_with_kvcache(q, k, v, scheduler_metadata=told), batched(q, k, v)[0])
 
     def test_sinks_by_either_name_in_16_or_32_bits(self):
         for dtype in (torch.float32, torch.bfloat16):
@@ -258,6 +303,53 @@ class Ragged(FlashTest):
         self.assert_refused("cu_seqlens_k", attnsmith.InvalidRequest, fa.flash_attn_varlen_func, self.q, *pages,
                             self.offsets[0], None, 4, 5, block_table=table)
 
+    def test_tokens_that_are_not_in_use(self):
+        """Of each sequence's queries and keys the first ones count; other queries get 0, and keys that do not count are NaN."""
+        used_q, used_k = (2, 0, 1, 4, 0), (3, 2, 0, 1, 1)
+        k, v = self.k.clone(), self.v.clone()
+        for tensor in (k, v):
+            for rows, n in zip(tensor.split(self.K_LENS), used_k):
+                rows[n:] = math.nan
+        for q_used, k_used in ((None, used_k), (used_q, None), (used_q, used_k)):
+            for words in ({}, {"causal": True}, {"causal": True, "window_size": (1, 0)}):
+                with self.subTest(q_used=q_used, k_used=k_used, **words):
+                    each = []
+                    for b, (one, keys, values) in enumerate(zip(self.q.split(self.Q_LENS), self.k.split(self.K_LENS),
+                                                                self.v.split(self.K_LENS))):
+                        m = len(one) if q_used is None else q_used[b]
+                        n = len(keys) if k_used is None else k_used[b]
+                        out, lse = flash(one[:m], keys[:n], values[:n], **words)
+                        rest = len(one) - m
+                        each.append((torch.cat((out, torch.zeros(rest, 4, 16, dtype=torch.float64))),
+                                     torch.cat((lse, torch.full((4, rest), -math.inf, dtype=torch.float64)), 1)))
+                    keys, values = (self.k, self.v) if k_used is None else (k, v)
+                    given = {"seqused_q": q_used and self.integers(*q_used), "seqused_k": k_used and self.integers(*k_used)}
+                    out, lse = fa.flash_attn_varlen_func(self.q, keys, values, *self.offsets, 4, 5, return_softmax_lse=True,
+                                                         **given, **words)
+                    self.assert_same(out, torch.cat([out for out, _ in each]))
+                    self.assert_same(lse, torch.cat([lse for _, lse in each], 1))
+        out = torch.empty(10, 4, 16, dtype=torch.float64)
+        got = fa.flash_attn_varlen_func(self.q, k, v, *self.offsets, 4, 5, seqused_k=self.integers(*used_k).long(), out=out)
+        self.assertIs(got, out)
+        self.assertTrue(out.isfinite().all())
+
+    def test_queries_in_use_with_pages(self):
+        pages = [self.randn(8, 3, *tensor.shape[1:]) for tensor in (self.k, self.v)]
+        table, used_q, used_k = self.integers(0, 1, 2, 3, 7, 4, 5, 6, 0, 1).view(5, 2), (2, 0, 1, 4, 0), (3, 2, 0, 5, 1)
+        each = []
+        for one, rows, m, n in zip(self.q.split(self.Q_LENS), table.long(), used_q, used_k):
+            out, _ = flash(one[:m], *(cache[rows].flatten(0, 1)[:n] for cache in pages), causal=True)
+            each.append(torch.cat((out, torch.zeros(len(one) - m, 4, 16, dtype=torch.float64))))
+        out = fa.flash_attn_varlen_func(self.q, *pages, self.offsets[0], None, 4, 5, seqused_q=self.integers(*used_q),
+                                        seqused_k=self.integers(*used_k), causal=True, block_table=table)
+        self.assert_same(out, torch.cat(each))
+
+    def test_used_lengths_of_another_batch_are_refused(self):
+        for name in ("seqused_q", "seqused_k"):
+            for wrong in (self.integers(1, 1), self.integers(1, 1, 1, 1, 1)[None]):
+                self.assert_refused(f"{name}.shape", attnsmith.InvalidRequest, fa.flash_attn_varlen_func, self.q, self.k,
+                                    self.v, *self.offsets, 4, 5, **{name: wrong})
+
     def test_the_result_is_written_to_out(self):
         out = torch.empty(10, 4, 16, dtype=torch.float64)
         given = fa.flash_attn_varlen_func(self.q, self.k, self.v, *self.offsets, 4, 5, out=out)
@@ -320,6 +412,48 @@ class Cached(FlashTest):
         self.assert_same(out, wanted[0])
         self.assert_same(lse, wanted[1])
         self.assertTrue(lse.is_contiguous())
+
+    def test_rows_that_begin_behind_padding(self):
+        """Keys before cache_leftpad are NaN. New keys go behind cache_seqlens, which counts the padding."""
+        padding, q = (2, 0, 5), self.randn(3, 2, 4, 8)
+        caches = [torch.full((4, 16, 2, 8), math.nan, dtype=torch.float64) for _ in range(2)]
+        for cache, history in zip(caches, self.history):
+            for b, (pad, one) in enumerate(zip(padding, history)):
+                cache[b, pad:pad + len(one)] = one
+        lens = self.lens + self.integers(*padding)
+        given = {"cache_seqlens": lens, "cache_leftpad": self.integers(*padding)}
+        sinks = torch.randn(4)
+        for words in ({}, {"causal": True}, {"window_size": (3, 1)}, {"attention_chunk": 4}, {"sinks": sinks}):
+            with self.subTest(**words):
+                self.check(q, self.wanted(q, **words), *caches, **given, **words)
+        strided = [torch.full((4, 2, 16, 8), math.nan, dtype=torch.float64).transpose(1, 2).copy_(cache) for cache in caches]
+        self.check(q, self.wanted(q, causal=True), *strided, causal=True, **given)
+        out = torch.empty_like(q)
+        self.assertIs(fa.flash_attn_with_kvcache(q, *caches, out=out, **given), out)
+        self.assert_same(out, self.wanted(q)[0])
+        new = self.randn(3, 2, 2, 8), self.randn(3, 2, 2, 8)
+        self.check(q, self.wanted(q, new, causal=True), *(cache.clone() for cache in caches), k=new[0], v=new[1], causal=True,
+                   **given)
+        written = [cache.clone() for cache in caches]
+        fa.flash_attn_with_kvcache(q, *written, *new, **given)
+        for cache, one in zip(written, new):
+            for b, n in enumerate(lens):
+                self.assert_same(cache[b, n:n + 2], one[b])
+        whole = [self.randn(3, 6, 2, 8) for _ in range(2)]
+        each = [flash(q[b], whole[0][b, pad:], whole[1][b, pad:])[0] for b, pad in enumerate(padding)]
+        self.assert_same(fa.flash_attn_with_kvcache(q, *whole, cache_leftpad=self.integers(*padding)), torch.stack(each))
+
+    def test_padding_beside_what_it_cannot_have_is_refused(self):
+        q, new = self.randn(3, 1, 4, 8), self.randn(3, 1, 2, 8)
+        padding, table = self.integers(1, 0, 2), self.integers(0, 1, 2)[:, None]
+        for words in ({"block_table": table}, {"page_table": table}, {"cache_batch_idx": self.integers(2, 1, 0)},
+                      {"cu_seqlens_q": self.integers(0, 1, 2, 3), "max_seqlen_q": 1},
+                      {"k": new, "v": new, "rotary_cos": self.cos, "rotary_sin": self.sin}):
+            error = self.assert_refused("cache_leftpad", attnsmith.Unsupported, fa.flash_attn_with_kvcache, q, *self.caches,
+                                        cache_seqlens=self.lens, cache_leftpad=padding, **words)
+            self.assertIn("not supported", str(error))
+        self.assert_refused("cache_leftpad.shape", attnsmith.InvalidRequest, fa.flash_attn_with_kvcache, q, *self.caches,
+                            cache_seqlens=self.lens, cache_leftpad=padding[:2])
 
     def test_words_without_new_keys(self):
         sinks, slopes = torch.randn(4), torch.rand(4)

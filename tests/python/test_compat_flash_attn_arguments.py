@@ -71,7 +71,7 @@ class Signatures(FlashTest):
 
     def test_there_are_no_other_functions(self):
         public = {name for name, one in vars(fa).items() if inspect.isfunction(one) and not name.startswith("_")}
-        self.assertEqual(public, {*FLASH_ATTENTION_2, "install", "uninstall"})
+        self.assertEqual(public, {*FLASH_ATTENTION_2, "get_scheduler_metadata", "install", "uninstall"})
         self.assertEqual(set(fa.__all__), public)
 
     def test_help_says_each_argument_and_what_is_raised(self):
@@ -151,7 +151,8 @@ class Page(FlashTest):
             "return_softmax_lse": ({}, True), "k_descale": ({}, torch.rand(2)), "v_descale": ({}, torch.rand(2)),
             "qv": (latents, q), "out": ({}, torch.empty_like(q)), "num_heads_q": (joined, 2),
             "block_table": (pages, table), "page_table": ({}, table),
-            "seqused_k": ({**pages, "block_table": table}, self.integers(2, 5)), "cache_seqlens": ({}, 4),
+            "seqused_q": ({}, self.integers(1, 2)), "seqused_k": ({}, self.integers(2, 5)),
+            "cache_leftpad": ({}, self.integers(1, 0)), "cache_seqlens": ({}, 4),
             "cache_batch_idx": ({}, self.integers(1, 0)), "cu_seqlens_q": (in_a_row, offsets),
             "max_seqlen_q": ({**in_a_row, "cu_seqlens_q": offsets}, 3),
             "cu_seqlens_k_new": (new_in_a_row, self.integers(0, 1, 1)), "k": (appended, new + 1),
@@ -188,13 +189,11 @@ class Page(FlashTest):
                 without = self.told(function, words)
                 (self.assertEqual if becomes == "hint" else self.assertNotEqual)(given, without)
 
-    # What the table says to be refused, or served in part, by an example that is refused.
+    # What the table says to be refused, or served in part, by an example that is refused, or by all words of one.
     REFUSED = {
         "dropout_p": lambda self: 0.1,
         "alibi_slopes": lambda self: torch.rand(4),
-        "seqused_q": lambda self: self.integers(1, 1),
-        "seqused_k": lambda self: self.integers(2, 5),
-        "cache_leftpad": lambda self: self.integers(1, 0),
+        "cache_leftpad": lambda self: {"cache_leftpad": self.integers(1, 0), "cache_batch_idx": self.integers(1, 0)},
         "qv": lambda self: self.randn(2, 2, 4, 8),
         "q_descale": lambda self: torch.rand(2, 2),
         "k_descale": lambda self: torch.rand(2, 2),
@@ -207,7 +206,8 @@ class Page(FlashTest):
                 continue
             seen.add(argument)
             with self.subTest(argument=argument, function=function):
-                words = {**self.base(function), argument: self.REFUSED[argument](self)}
+                given = self.REFUSED[argument](self)
+                words = {**self.base(function), **(given if isinstance(given, dict) else {argument: given})}
                 error = self.assert_refused(argument, attnsmith.Unsupported, getattr(fa, function), **words)
                 self.assertRegex(str(error), "(: |; |, )(pass|let|join|call)")
                 self.assertEqual(self.calls, [])

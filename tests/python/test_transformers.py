@@ -656,12 +656,12 @@ print(len(asked) > 0)
                 self.assertEqual(told(got, got.as_kernel(*views(turned))), told(wanted, *views(turned.transpose(1, 2))))
                 self.assertEqual(tuple(got.rows), (rows, heads, tokens))
 
-                pitch = _spans._pitch(2, k, v)
+                pitch = _spans.pitch_of(2, k, v)
                 self.assertGreater(pitch, 0)
                 if rows > 1 and tokens > 1 and q.stride(0) != tokens * q.stride(2):
                     continue  # copies are made before
                 got = _spans._resolve(views(q, k, v, None, None, None, offsets, offsets), (*options, pitch))
-                ragged = [flat[0].reshape(rows * tokens, heads, 16), *(_spans._in_a_row(tensor, pitch) for tensor in flat[1:])]
+                ragged = [flat[0].reshape(rows * tokens, heads, 16), *(_spans.in_a_row(tensor, pitch) for tensor in flat[1:])]
                 wanted = functions._ragged(views(*ragged, None, None, None, offsets, offsets), (*options, tokens, keys))
                 self.assertEqual(told(got, got.as_kernel(*views(o))), told(wanted, *views(o.view(rows * tokens, heads, 8))))
                 self.assertEqual(got.batch_views, wanted.batch_views)

@@ -57,6 +57,61 @@ class Calls(GpuTest):
             got = fa.flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
             self.assert_both(got, self.wanted(q, k, v, causal=True), f"{q_len} and {k_len}")
 
+    def test_alibi_of_each_sequence(self):
+        q, k, v = self.dense()
+        slopes = torch.rand(2, 8, device=DEVICE)
+        each = [self.wanted(q[b:b + 1], k[b:b + 1], v[b:b + 1], causal=True, alibi_slopes=slopes[b]) for b in range(2)]
+        self.assert_both(fa.flash_attn_func(q, k, v, causal=True, alibi_slopes=slopes, return_attn_probs=True),
+                         tuple(torch.cat(parts) for parts in zip(*each)))
+
+    def test_tokens_that_are_not_in_use(self):
+        """Queries that are not get 0, and keys that are not are NaN; in a captured graph, which sees other lengths."""
+        q_lens, k_lens, used_q, used_k = (9, 0, 30, 1), (20, 5, 30, 7), (4, 0, 30, 0), (11, 5, 0, 3)
+        q, k, v = self.randn(40, 8, 64), self.randn(62, 2, 64), self.randn(62, 2, 64)
+        for tensor in (k, v):
+            for rows, n in zip(tensor.split(k_lens), used_k):
+                rows[n:] = float("nan")
+
+        def wanted(used_q, used_k):
+            each = []
+            for one, keys, values, m, n in zip(q.split(q_lens), k.split(k_lens), v.split(k_lens), used_q, used_k):
+                o, lse = reference(one[:m], keys[:n], values[:n], causal=True)
+                each.append((torch.cat((o, o.new_zeros(len(one) - m, 8, 64))),
+                             torch.cat((lse, lse.new_full((len(one) - m, 8), float("-inf"))))))
+            return torch.cat([o for o, _ in each]), torch.cat([lse for _, lse in each]).transpose(0, 1)
+
+        given = [lengths(used_q), lengths(used_k)]
+
+        def call():
+            return fa.flash_attn_varlen_func(q, k, v, offsets(q_lens), offsets(k_lens), 30, 30, causal=True,
+                                             seqused_q=given[0], seqused_k=given[1], return_softmax_lse=True)
+
+        self.assert_both(call(), wanted(used_q, used_k))
+        q_ends, k_ends = offsets(q_lens), offsets(k_lens)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            got = fa.flash_attn_varlen_func(q, k, v, q_ends, k_ends, 30, 30, causal=True, seqused_q=given[0],
+                                            seqused_k=given[1], return_softmax_lse=True)
+        given[0].copy_(lengths((9, 0, 2, 1)))
+        given[1].copy_(lengths((3, 1, 0, 2)))
+        graph.replay()
+        self.assert_both(got, wanted((9, 0, 2, 1), (3, 1, 0, 2)))
+
+    def test_rows_that_begin_behind_padding(self):
+        padding, lens, q = (3, 0, 21), (20, 40, 33), self.randn(3, 4, 8, 64)
+        caches = [nan(3, 48, 2, 64, dtype=torch.bfloat16) for _ in range(2)]
+        for cache in caches:
+            for b in range(3):
+                cache[b, padding[b]:lens[b]] = self.randn(lens[b] - padding[b], 2, 64)
+        new = self.randn(3, 4, 2, 64), self.randn(3, 4, 2, 64)
+        got = fa.flash_attn_with_kvcache(q, *caches, *new, cache_seqlens=lengths(lens), cache_leftpad=lengths(padding),
+                                         causal=True, return_softmax_lse=True)
+        keys, values = ([cache[b, padding[b]:lens[b] + 4] for b in range(3)] for cache in caches)
+        for one, added in zip((keys, values), new):
+            for rows, last in zip(one, added):
+                self.assertTrue(torch.equal(rows[-4:], last))
+        self.assert_both(got, self.wanted(q, keys, values, causal=True))
+
     def test_packed_and_strided_tensors(self):
         qkv = self.randn(2, 19, 3, 4, 64)
         wanted, _ = self.wanted(*qkv.unbind(2), causal=True)

@@ -33,16 +33,16 @@ def attend_spans(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, spans: torch
     """
     if wants_operators():
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-        pitch = _pitch(1, k, v)
+        pitch = pitch_of(1, k, v)
         if not pitch:
             k, v, pitch = k.contiguous(), v.contiguous(), k.shape[1]
         q_indptr, kv_indptr = _indptr(spans, q.shape[0], q.shape[1], pitch)  # a compiler computes equal terms once
         operator = torch.ops.attnsmith._attend_in_a_row.default
         return cast(torch.Tensor, operator(q, k, v, q_indptr, kv_indptr, pitch, causal, window, scale, softcap, sinks))
-    pitch = _pitch(2, k, v)
+    pitch = pitch_of(2, k, v)
     if not pitch:
         k, v = k.contiguous(), v.contiguous()
-        pitch = _pitch(2, k, v)
+        pitch = pitch_of(2, k, v)
     rows, _, q_len, _ = q.shape
     if rows > 1 and q_len > 1 and q.stride(0) != q_len * q.stride(2):
         q = q.transpose(1, 2).contiguous().transpose(1, 2)
@@ -85,10 +85,10 @@ def _attend_in_a_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, q_indptr
     """Takes rows of k and v that lie `pitch` tokens apart as one ragged tensor. An operator in graphs, since only a tensor
     that has memory says how it lies: a compiler may lay out one of its own in another way than it says while it traces."""
     rows, q_len = q.shape[:2]
-    if _pitch(1, k, v) != pitch:
+    if pitch_of(1, k, v) != pitch:
         k, v = _with_pitch(k, pitch), _with_pitch(v, pitch)
     o = functions.varlen_attention(
-        q.reshape(rows * q_len, *q.shape[2:]), _in_a_row(k, pitch), _in_a_row(v, pitch), q_indptr, kv_indptr, max_q_len=q_len,
+        q.reshape(rows * q_len, *q.shape[2:]), in_a_row(k, pitch), in_a_row(v, pitch), q_indptr, kv_indptr, max_q_len=q_len,
         max_kv_len=k.shape[1], causal=causal, window=None if window is None else (window, window), scale=scale,
         softcap=softcap, sinks=sinks)
     return cast(torch.Tensor, o.view(rows, q_len, *o.shape[1:]))
@@ -104,7 +104,7 @@ _library.register_fake("attnsmith::_attend_in_a_row", lambda q, k, v, *others: q
                        lib=_LIBRARY)
 
 
-def _pitch(axis: int, *tensors: torch.Tensor) -> int:
+def pitch_of(axis: int, *tensors: torch.Tensor) -> int:
     """How many tokens a row lies behind the row before, in all of these tensors, whose `axis` has the tokens, or 0 where there
     is no such number: the rows of a cache [rows, heads, tokens, columns] lie heads x tokens tokens apart."""
     pitches: List[int] = []
@@ -121,7 +121,7 @@ def _pitch(axis: int, *tensors: torch.Tensor) -> int:
     return pitches[0] if all(pitch == pitches[0] for pitch in pitches) else 0
 
 
-def _in_a_row(tensor: torch.Tensor, pitch: int) -> torch.Tensor:
+def in_a_row(tensor: torch.Tensor, pitch: int) -> torch.Tensor:
     """[rows, tokens, heads, columns] as [tokens of all rows and between them, heads, columns], of the same memory."""
     rows, tokens, heads, columns = tensor.shape
     row, token, head, column = tensor.stride()

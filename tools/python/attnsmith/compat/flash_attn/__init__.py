@@ -14,12 +14,14 @@ Words that several functions have:
 
 dropout_p: 0.0; any other is refused, since there is no training. A tensor that requires a gradient is refused as well.
 softmax_scale: None is 1 / sqrt(head_dim); beside qv the head dims of both count.
-causal: the last query sees the last key, each one before it a key less, also where the lengths differ.
-window_size: (left, right): a query at position p sees the keys p - left .. p + right; below 0, or None, is no bound.
+causal: the last query sees the last key, each one before it a key less, also where the lengths differ. 1 and 0 will do.
+window_size: (left, right): a query at position p sees the keys p - left .. p + right; below 0, or None, is no bound. It may
+    be a tensor, which is read: one on the GPU waits.
 attention_chunk: a query sees the keys of its own chunk of so many tokens alone; 0 is no chunks.
 softcap: logits become softcap * tanh(logit / softcap); 0.0 and below is off.
-alibi_slopes: fp32 [heads], or [batch, heads] whose rows are one row. -slope * |position - key| is added. Served where
-    no key after the query is seen: with causal, with a window of 0 to the right, and for one query.
+alibi_slopes: fp32 [heads], or [batch, heads]: without cu_seqlens_q by a launch for each sequence, unless its rows are one
+    that was expanded; else they must be that. -slope * |position - key| is added. Served where no key after the query is
+    seen: with causal, with a window of 0 to the right, and for one query.
 sinks, s_aux: [heads], of 16 bits or fp32: exp(sink) is added to each row's denominator. Two names of one thing.
 qv: queries of the values, as FlashAttention 3 has them for latent attention (MLA): logits are q k^T + qv v^T. Served
     where k and v have one head, without the words that mla_attention lacks.
@@ -42,11 +44,12 @@ from ._install import install, uninstall
 if TYPE_CHECKING:
     from .flash_attn_interface import (flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func,
                                        flash_attn_varlen_func, flash_attn_varlen_kvpacked_func,
-                                       flash_attn_varlen_qkvpacked_func, flash_attn_with_kvcache)
+                                       flash_attn_varlen_qkvpacked_func, flash_attn_with_kvcache,
+                                       get_scheduler_metadata)
 
 __all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
-           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache", "install",
-           "uninstall"]
+           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache",
+           "get_scheduler_metadata", "install", "uninstall"]
 
 
 def __getattr__(name: str) -> Any:

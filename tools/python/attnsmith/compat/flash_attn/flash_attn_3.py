@@ -7,6 +7,7 @@ from typing import Any, NoReturn, Optional, Tuple
 
 from ...errors import InvalidRequest, Unsupported
 from . import flash_attn_interface as _fa2
+from .flash_attn_interface import get_scheduler_metadata
 
 __all__ = ["_flash_attn_backward", "_flash_attn_forward", "flash_attn_func", "flash_attn_qkvpacked_func",
            "flash_attn_varlen_func", "flash_attn_with_kvcache"]

@@ -11,7 +11,7 @@ try:
 except ImportError as error:
     raise ImportError(f"attnsmith.compat.flash_attn needs PyTorch: pip install torch ({error})") from error
 
-from ... import functions
+from ... import _spans, functions
 from ..._tracing import is_tracing
 from ...errors import InvalidRequest, Unsupported
 
@@ -19,7 +19,7 @@ __all__ = ["_flash_attn_backward", "_flash_attn_forward", "_flash_attn_varlen_ba
            "_wrapped_flash_attn_backward", "_wrapped_flash_attn_forward", "_wrapped_flash_attn_varlen_backward",
            "_wrapped_flash_attn_varlen_forward", "flash_attn_func", "flash_attn_kvpacked_func",
            "flash_attn_qkvpacked_func", "flash_attn_varlen_func", "flash_attn_varlen_kvpacked_func",
-           "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
+           "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache", "get_scheduler_metadata"]
 
 _NO_WINDOW = (-1, -1)
 # What attnsmith's functions call otherwise.
@@ -123,7 +123,9 @@ def flash_attn_varlen_func(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens
     max_seqlen_q, max_seqlen_k: integers on the host that no sequence is longer than.
     block_table: int32 or int64 [batch, pages a sequence] on the GPU: k and v are then pages, [pages, page_size,
         kv_heads, head_dim] of any size. Lengths are those of cu_seqlens_k, or seqused_k [batch], beside which
-        cu_seqlens_k may be None. seqused_k without a table is refused, and so is seqused_q [batch].
+        cu_seqlens_k may be None.
+    seqused_q, seqused_k: int32 or int64 [batch] on the GPU: how many of each sequence's queries and keys, from its first
+        on, are in use. Other queries get 0.
     dropout_p, softmax_scale, causal, window_size, attention_chunk, softcap: numbers, and a pair.
     alibi_slopes, sinks, s_aux: [heads]. k_descale, v_descale: fp32 [batch, kv_heads]. q_descale: [batch, kv_heads],
         refused. deterministic, num_splits, pack_gqa, sm_margin, scheduler_metadata: hints. out: a tensor to write to.
@@ -133,24 +135,30 @@ def flash_attn_varlen_func(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens
 
     Raises InvalidRequest naming the argument, Unsupported, CompileError, DriverError, LibraryMissing.
     """
-    if seqused_q is not None:
-        raise Unsupported("seqused_q is not supported: let cu_seqlens_q say which queries there are, and pass None")
-    if seqused_k is not None and block_table is None:
-        raise Unsupported("seqused_k is supported with block_table alone: let cu_seqlens_k say which keys there are, "
-                          "and pass None")
     if seqused_k is None and block_table is not None and cu_seqlens_k is None:
         raise InvalidRequest("cu_seqlens_k", "None", "lengths of the sequences in block_table, here or in seqused_k")
     options = _options(max_seqlen_q == 1, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
                        q_descale, k_descale, v_descale, attention_chunk, sinks, s_aux)
     names = {"sinks": _name_of_sinks(s_aux)}
     lengths = {"q_indptr": cu_seqlens_q, "max_q_len": max_seqlen_q, "max_kv_len": max_seqlen_k}
+    _check_used(seqused_q, "seqused_q", cu_seqlens_q, "cu_seqlens_q")
     if block_table is None:
+        _check_used(seqused_k, "seqused_k", cu_seqlens_k, "cu_seqlens_k")
         lengths["kv_indptr"] = cu_seqlens_k
+        if seqused_q is not None or seqused_k is not None:
+            q_spans, k_spans = _spans_of(cu_seqlens_q, seqused_q), _spans_of(cu_seqlens_k, seqused_k)
+            lengths["q_indptr"], lengths["kv_indptr"] = _between(q_spans, cu_seqlens_q[-1:], k_spans)
     else:
         kv_lens = _lengths_of(cu_seqlens_k) if seqused_k is None else seqused_k
         lengths.update(page_table=block_table, kv_lens=kv_lens)
         names.update(page_table="block_table", kv_lens="cu_seqlens_k" if seqused_k is None else "seqused_k",
                      k_cache="k", v_cache="v")
+        if seqused_q is not None:  # between the sequences one of the queries that are not in use, without keys
+            begin, end = _spans_of(cu_seqlens_q, seqused_q)
+            rows = torch.arange(len(begin), device=begin.device, dtype=kv_lens.dtype)
+            lengths.update(q_indptr=torch.cat((torch.stack((begin, end), 1).flatten(), cu_seqlens_q[-1:])),
+                           kv_lens=torch.stack((kv_lens, torch.zeros_like(kv_lens)), 1).flatten(),
+                           table_rows=torch.stack((rows, rows), 1).flatten())
     return _ragged(names, q, k, v, qv, lengths, options, return_attn_probs, return_softmax_lse, out)
 
 
@@ -227,7 +235,8 @@ def flash_attn_with_kvcache(q: Any, k_cache: Any, v_cache: Any, k: Any = None, v
         is all that the cache has room for, where nothing is written.
     block_table, page_table: int32 or int64 [batch, pages a sequence] on the GPU.
     cache_batch_idx: int32 or int64 [batch] on the GPU: the row of the caches, or of block_table, of each sequence.
-    cache_leftpad: [batch], refused.
+    cache_leftpad: int32 or int64 [batch] on the GPU: each sequence begins at this place of its row, and the keys before it
+        are not seen; cache_seqlens counts them. Refused with pages, cache_batch_idx, cu_seqlens_q and rotary_cos.
     cu_seqlens_q, cu_seqlens_k_new: int32 or int64 [batch + 1] on the GPU: where each sequence's queries, and new keys,
         begin, and the end. max_seqlen_q: an integer on the host that no sequence has more queries than.
     rotary_cos, rotary_sin: [positions, rotary_dim / 2], fp32 or of q's dtype, refused without k. New keys are rotated
@@ -245,11 +254,12 @@ def flash_attn_with_kvcache(q: Any, k_cache: Any, v_cache: Any, k: Any = None, v
 
     Raises InvalidRequest naming the argument, Unsupported, CompileError, DriverError, LibraryMissing.
     """
-    if cache_leftpad is not None:
-        raise Unsupported("cache_leftpad is not supported: let each sequence begin at the start of its row, or of its "
-                          "first page, and pass None")
     table = _one_of("block_table", block_table, "page_table", page_table)
     _check_new(k, v, rotary_cos, rotary_sin, cache_seqlens, cu_seqlens_k_new)
+    if cache_leftpad is not None:
+        _check_left_padding(cache_leftpad, **{"block_table" if page_table is None else "page_table": table,
+                                              "cache_batch_idx": cache_batch_idx, "cu_seqlens_q": cu_seqlens_q,
+                                              "rotary_cos": rotary_cos})
     q = _operand("q", q, _QUERIES if cu_seqlens_q is None else _RAGGED_QUERIES)
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         _check_axes(name, cache, "[rows, seqlen_cache, kv_heads, head_dim]" if table is None else _PAGES)
@@ -294,12 +304,20 @@ def flash_attn_with_kvcache(q: Any, k_cache: Any, v_cache: Any, k: Any = None, v
                                 rope_table=_rope_table(rotary_cos, rotary_sin),
                                 rope="interleaved" if rotary_interleaved else "half")
 
+    names = {**names, "k": "k_cache", "v": "v_cache"}
+    if cache_leftpad is not None:
+        out, lse = _attend_left_padded(names, q, k_cache, v_cache, qv, cache_leftpad, kv_lens, options, return_softmax_lse,
+                                       out)
+        return (out, lse) if return_softmax_lse else out
     lengths = {"kv_lens": kv_lens, **pages}
     if pages:
         lengths.update(q_indptr=cu_seqlens_q, max_q_len=None if cu_seqlens_q is None else max_seqlen_q)
-    out, lse = _attend({**names, "k": "k_cache", "v": "v_cache"}, q, k_cache, v_cache, qv, lengths, options,
-                       return_softmax_lse, out)
+    out, lse = _attend(names, q, k_cache, v_cache, qv, lengths, options, return_softmax_lse, out)
     return (out, lse) if return_softmax_lse else out
+
+
+def get_scheduler_metadata(*arguments: Any, **words: Any) -> None:
+    """FlashAttention 3's and vLLM's: None, since attnsmith's launches need none. The functions take it as a hint."""
 
 
 # What flash_attn's own autograd functions are made of. Context parallelism calls these.
@@ -365,9 +383,72 @@ def _ragged(names: Mapping[str, str], q: Any, k: Any, v: Any, qv: Any, lengths: 
     return (out, lse) if return_softmax_lse else out
 
 
+def _check_used(used: Any, name: str, offsets: Any, offsets_name: str) -> None:
+    """What cuts the sequences that offsets count."""
+    if used is None:
+        return
+    _check_axes(name, used, "[batch]")
+    _check_axes(offsets_name, offsets, "[batch + 1]")
+    if len(used) != len(offsets) - 1:
+        raise InvalidRequest(f"{name}.shape", str(tuple(used.shape)), f"({len(offsets) - 1},), as {offsets_name} has sequences")
+
+
+def _spans_of(offsets: Any, used: Any) -> Tuple[Any, Any]:
+    """Where each sequence's tokens that are in use begin and end."""
+    begin, end = offsets[:-1], offsets[1:]
+    return begin, end if used is None else torch.minimum(begin + used.to(begin.dtype), end)
+
+
+def _between(queries: Tuple[Any, Any], total: Any, keys: Tuple[Any, Any]) -> Tuple[Any, Any]:
+    """q_indptr and kv_indptr of spans (begin, end) of ragged tensors, which ascend: behind each sequence one of the keys to
+    the next, without queries, and one of the queries to the next, without keys, which gives 0. `total`: where the queries
+    end, [1]."""
+    (q_begin, q_end), (k_begin, k_end) = queries, keys
+    next_keys = torch.cat((k_begin[1:], k_end[-1:]))
+    q_indptr = torch.cat((torch.stack((q_begin, q_end, q_end), 1).flatten(), total.to(q_begin.dtype)))
+    kv_indptr = torch.cat((torch.stack((k_begin, k_end, next_keys), 1).flatten(), next_keys[-1:]))
+    return q_indptr, kv_indptr.to(q_indptr.dtype)
+
+
+def _check_left_padding(cache_leftpad: Any, **others: Any) -> None:
+    for name, value in others.items():
+        if value is not None:
+            raise Unsupported(f"cache_leftpad beside {name} is not supported: let each sequence begin at the start of its "
+                              "row, or of its first page, and pass None")
+    _check_axes("cache_leftpad", cache_leftpad, "[batch]")
+
+
+def _attend_left_padded(names: Mapping[str, str], q: Any, k_cache: Any, v_cache: Any, qv: Any, leftpad: Any, kv_lens: Any,
+                        options: Dict[str, Any], return_lse: bool, out: Any) -> Tuple[Any, Any]:
+    """Rows of dense caches as spans of ragged ones of the same memory."""
+    pitch = _spans.pitch_of(1, k_cache, v_cache)
+    if not pitch:
+        raise Unsupported("cache_leftpad is supported where rows of k_cache and v_cache lie a whole number of tokens apart: "
+                          "pass contiguous caches, or no cache_leftpad")
+    batch, q_len = q.shape[:2]
+    if len(leftpad) != batch:
+        raise InvalidRequest("cache_leftpad.shape", str(tuple(leftpad.shape)), f"({batch},), as q has sequences")
+    rows = torch.arange(batch, device=leftpad.device, dtype=leftpad.dtype)
+    if kv_lens is None:
+        kv_lens = torch.full_like(leftpad, k_cache.shape[1])
+    begin, end = rows * pitch + leftpad, rows * pitch + torch.maximum(kv_lens.to(leftpad.dtype), leftpad)
+    ends = (rows + 1) * q_len
+    q_indptr, kv_indptr = _between((rows * q_len, ends), ends[-1:], (begin, end))
+    lengths = {"q_indptr": q_indptr, "kv_indptr": kv_indptr, "max_q_len": q_len, "max_kv_len": k_cache.shape[1]}
+    qv = None if qv is None else _operand("qv", qv, _QUERIES).flatten(0, 1)
+    result, lse = _attend(names, q.flatten(0, 1), _spans.in_a_row(k_cache, pitch), _spans.in_a_row(v_cache, pitch), qv,
+                          lengths, options, return_lse)
+    result = result.unflatten(0, (batch, q_len))
+    lse = None if lse is None else lse.unflatten(1, (batch, q_len)).transpose(0, 1).contiguous()
+    return (result if out is None else out.copy_(result)), lse
+
+
 def _attend(names: Mapping[str, str], q: Any, k: Any, v: Any, qv: Any, lengths: Dict[str, Any],
             options: Dict[str, Any], return_lse: bool, out: Any = None) -> Tuple[Any, Any]:
     """out, and the LSE or None. `lengths`: words that also tell how k and v are stored."""
+    slopes = options["alibi_slopes"]
+    if isinstance(slopes, torch.Tensor) and slopes.dim() == 2:
+        return _attend_each(names, q, k, v, qv, lengths, options, return_lse, out)
     words = dict(lengths)
     if return_lse:
         words.update(return_lse=True, lse_order="HND")
@@ -387,6 +468,36 @@ def _attend(names: Mapping[str, str], q: Any, k: Any, v: Any, qv: Any, lengths: 
     except InvalidRequest as error:
         raise _renamed(error, names) from None
     return result if return_lse else (result, None)
+
+
+def _attend_each(names: Mapping[str, str], q: Any, k: Any, v: Any, qv: Any, lengths: Dict[str, Any],
+                 options: Dict[str, Any], return_lse: bool, out: Any) -> Tuple[Any, Any]:
+    """By a launch for each sequence, whose slopes are its own."""
+    slopes = options["alibi_slopes"]
+    if q.dim() != 4:
+        raise Unsupported("alibi_slopes of its own for each sequence is not supported with cu_seqlens_q: pass one row, "
+                          "[heads] or row.expand(batch, heads), or call once for each sequence")
+    if len(slopes) != len(q):
+        raise InvalidRequest("alibi_slopes.shape", str(tuple(slopes.shape)), f"({len(q)}, {q.shape[2]}), or ({q.shape[2]},)")
+    if out is None:
+        out = q.new_empty(*q.shape[:-1], v.shape[-1])
+    lse = None
+    if return_lse:
+        lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32, device=q.device)
+    for b in range(len(q)):
+        one = slice(b, b + 1)
+        each = {name: value[one] if name in ("kv_lens", "table_rows") and value is not None else value
+                for name, value in lengths.items()}
+        keys = k, v
+        if each.get("page_table") is None:
+            keys = k[one], v[one]
+        elif each.get("table_rows") is None:
+            each["page_table"] = each["page_table"][one]
+        _, part = _attend(names, q[one], *keys, None if qv is None else qv[one], each,
+                          {**options, "alibi_slopes": slopes[b]}, return_lse, out[one])
+        if lse is not None:
+            lse[one] = part
+    return out, lse
 
 
 def _attend_latents(names: Mapping[str, str], q: Any, k: Any, v: Any, qv: Any, words: Dict[str, Any],
@@ -489,8 +600,10 @@ def _options(one_query: bool, dropout_p: Any, softmax_scale: Any, causal: Any, w
         raise Unsupported(f"dropout_p {dropout_p} is not supported: there is no training; pass 0.0. Arguments of "
                           "FlashAttention 3 are given by name")
     _refuse_query_scale("q_descale", q_descale)
+    if isinstance(causal, numbers.Integral) and causal in (0, 1):
+        causal = bool(causal)
     window = _window(window_size)
-    slopes = _one_row("alibi_slopes", alibi_slopes)
+    slopes = _one_row(alibi_slopes)
     sees_later_keys = not causal and (not isinstance(window, tuple) or window[1] != 0)
     if slopes is not None and sees_later_keys and not one_query:
         raise Unsupported("alibi_slopes where a query sees keys after its own are not supported: pass causal=True, or "
@@ -508,26 +621,30 @@ def _options(one_query: bool, dropout_p: Any, softmax_scale: Any, causal: Any, w
 
 
 def _window(window_size: Any) -> Any:
-    """None where there is none. What is no pair is left to be refused."""
+    """None where there is none. What is no pair is left to be refused. A tensor is read, which waits where it is on the
+    GPU."""
+    if isinstance(window_size, torch.Tensor):
+        window_size = window_size.tolist()
     if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
         return window_size
-    left, right = (None if isinstance(side, numbers.Integral) and side < 0 else side for side in window_size)
+    sides = [side.item() if isinstance(side, torch.Tensor) and side.numel() == 1 else side for side in window_size]
+    left, right = (None if isinstance(side, numbers.Integral) and side < 0 else side for side in sides)
     return None if left is None and right is None else (left, right)
 
 
-def _one_row(name: str, tensor: Any) -> Any:
-    """[heads] of [batch, heads], if all sequences have the same."""
-    if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2:
+def _one_row(tensor: Any) -> Any:
+    """[heads] of [batch, heads], if all sequences have the same as far as the shape tells."""
+    if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2 or not len(tensor):
         return tensor
-    if tensor.shape[0] != 1 and (tensor.shape[0] == 0 or tensor.stride(0) != 0):
-        raise Unsupported(f"{name} of its own for each sequence is not supported: pass one row, [heads] or "
-                          "row.expand(batch, heads), or call once for each sequence")
-    return tensor[0]
+    return tensor[0] if tensor.shape[0] == 1 or tensor.stride(0) == 0 else tensor
 
 
 def _descale(name: str, tensor: Any) -> Any:
     """[kv_heads], or [1] where one number was expanded to all heads."""
-    row = _one_row(name, tensor)
+    row = _one_row(tensor)
+    if isinstance(row, torch.Tensor) and row.dim() == 2:
+        raise Unsupported(f"{name} of its own for each sequence is not supported: pass one row, [kv_heads] or "
+                          "row.expand(batch, kv_heads), or call once for each sequence")
     if not isinstance(row, torch.Tensor) or row.dim() != 1 or row.stride(0) == 1:
         return row
     return row[:1] if row.stride(0) == 0 else row.contiguous()
