@@ -107,8 +107,10 @@ class Dense(FlashTest):
         q, k, v = self.dense(4, 6)
         for causal in (1, 0):
             self.assert_same(fa.flash_attn_func(q, k, v, causal=causal), batched(q, k, v, causal=bool(causal))[0])
+            self.assertIs(self.calls[-1][2]["causal"], bool(causal))
         for window in (torch.tensor([2, 1]), (torch.tensor(2), torch.tensor([1])), torch.tensor([2, 1], dtype=torch.int32)):
             self.assert_same(fa.flash_attn_func(q, k, v, window_size=window), batched(q, k, v, window_size=(2, 1))[0])
+            self.assertEqual([type(side) for side in self.calls[-1][2]["window"]], [int, int])
         self.assert_same(fa.flash_attn_func(q, k, v, window_size=torch.tensor([-1, -1])), batched(q, k, v)[0])
         for name, value in (("causal", 2), ("causal", "yes"), ("window_size", torch.tensor([2, 1, 1])),
                             ("window_size", torch.tensor([2.0, 1.0]))):
