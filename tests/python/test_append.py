@@ -86,6 +86,50 @@ class Append(LaunchTest):
             with self.subTest(without_k=field):
                 self.assert_refused(field, attnsmith.append, q=self.queries(), q_out=self.queries(), **{field: word})
 
+    def test_a_dtype_of_torch(self):
+        """kv_dtype=torch.float8_e4m3fn, of which its name and size are looked at."""
+        class dtype:
+            itemsize = 1
+
+            def __str__(self):
+                return "torch.float8_e4m3fn"
+
+        words = self.heads(dtype="uint8", **{name: self.array(1, dtype="fp32") for name in ("k_scale", "v_scale")})
+        self.assertEqual(self.spec({**words, "kv_dtype": dtype()})["kv_dtype"], "e4m3")
+
+    def test_slots_and_positions_of_each_token_of_a_batch(self):
+        rows = {name: self.array(2, 3, 2, 64, dtype="fp16") for name in ("k", "v")}
+        table = self.array(9, 64, dtype="fp32")
+        words = self.heads(**rows, rope_table=table)
+        for shape in ((6,), (2, 3)):
+            given = {name: self.array(*shape, dtype="int64") for name in ("slot_mapping", "positions")}
+            with self.subTest(shape=shape):
+                self.assertEqual(self.launched(attnsmith.append, **{**words, **given})[0], 1)
+        apart = types.SimpleNamespace(__cuda_array_interface__={**self.array(2, 3, dtype="int64").__cuda_array_interface__,
+                                                                "strides": (32, 8)})
+        given = {name: self.array(6, dtype="int64") for name in ("slot_mapping", "positions")}
+        for name in given:
+            self.assert_refused(f"{name}.strides", attnsmith.append, **{**words, **given, name: apart})
+            for shape in ((3, 6), (3, 2), (1, 6)):  # as M-RoPE has them, and of another batch
+                wrong = {**words, **given, name: self.array(*shape, dtype="int64")}
+                with self.assertRaises(attnsmith.InvalidRequest) as caught:
+                    attnsmith.append(**wrong)
+                self.assertTrue(caught.exception.field.startswith(name), caught.exception)
+
+    def test_a_rotation_without_a_table(self):
+        for word in ({"rope": "half"}, {"rope": "interleaved"}, {"rope_factor": 2.0}):
+            with self.subTest(**word):
+                error = self.assert_refused("rope_table", attnsmith.append, **self.heads(**word))
+                self.assertIn("rope_table is missing", str(error))
+                self.assertIn(f"beside {next(iter(word))}=", str(error))
+
+    def test_index_tensors_of_two_dtypes(self):
+        words = {name: value for name, value in self.heads().items() if name != "slot_mapping"}
+        words.update(k=self.array(2, 2, 2, 64, dtype="fp16"), v=self.array(2, 2, 2, 64, dtype="fp16"),
+                     kv_lens=self.array(2, dtype="int64"), page_table=self.array(2, 3, dtype="int32"))
+        error = self.assert_refused("page_table.dtype", attnsmith.append, **words)
+        self.assertIn("int64, as kv_lens is", str(error))
+
     def test_tensors_without_axes(self):
         for name, words in (("v", self.heads(v=self.array())), ("k", self.latents(k=self.array())),
                             ("kpe", self.latents(kpe=self.array())),

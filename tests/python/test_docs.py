@@ -41,6 +41,15 @@ class Docs(PythonTest):
                 if name not in CANNOT_FAIL:
                     self.assertRegex(text, r"\bRaises [A-Z]\w+")
 
+    def test_scales_of_keys_and_values_are_given_both_or_neither(self):
+        """None is 1 for neither of them alone."""
+        both = {name: function for name, function in FUNCTIONS.items() if {"k_scale", "v_scale"} <= set(parameters(function))}
+        self.assertGreater(len(both), 3)
+        for name, function in both.items():
+            text = inspect.getdoc(function)
+            self.assertNotRegex(text, r"None is 1[.;,]", name)
+        self.assertRegex(inspect.getdoc(inspect.getmodule(attnsmith.attention)), "both, or neither")
+
     def test_tensors_have_shapes(self):
         self.assertLessEqual({"q", "kv_lens"}, set(tensors(attnsmith.attention)))
         for name, function in FUNCTIONS.items():

@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Union
 
+from ._arguments import named
 from ._interruptible import Progress
 from ._library import library as _opened
 from .buffers import Array, Buffer
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+@named
 def plan(*, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Dict[str, Any]:
     """The plan for a request (schema attnsmith.plan/1): which kernels, why, and what was refused.
 
@@ -39,6 +41,7 @@ def plan(*, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Dict[str, A
     return default_runtime().plan(sm=sm, **words)
 
 
+@named
 def plan_model(config: Model, sm: Optional[Sms] = None, *, strict: bool = False,
                **options: Unpack[ModelCoverage]) -> Dict[str, Any]:
     """One plan for each distinct attention of a model, phase and SM: {"plans": [...], "unsupported": [...]}.
@@ -53,6 +56,7 @@ def plan_model(config: Model, sm: Optional[Sms] = None, *, strict: bool = False,
     return default_runtime().plan_model(config, sm, strict=strict, **options)
 
 
+@named
 def prewarm(requests: Requests = (), *, models: Union[Model, Iterable[Model]] = (),
             recorded: Union[Path, Iterable[Path]] = (), sm: Optional[Sms] = None, jobs: int = 0,
             progress: Optional[Progress] = None, strict: bool = False, push: bool = False, compile: bool = True,
@@ -73,6 +77,7 @@ def prewarm(requests: Requests = (), *, models: Union[Model, Iterable[Model]] = 
                                      strict=strict, push=push, compile=compile, **model_options)
 
 
+@named
 def devices() -> List[Dict[str, Any]]:
     """The GPUs: dicts of "index", "name", "sm", "sm_count", "memory_bytes". Empty where there is no driver.
 
@@ -81,6 +86,7 @@ def devices() -> List[Dict[str, Any]]:
     return default_runtime().devices()
 
 
+@named
 def cache(operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
     """What `attnsmith cache OPERATION --json` prints: operation is "ls", "dir", "stat", "explain", "verify", "gc",
     "clear", "rm", "export", "import" or "push", and options are those that Runtime.cache says for each.
@@ -90,17 +96,25 @@ def cache(operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
     return default_runtime().cache(operation, **options)
 
 
+@named
 def features() -> List[str]:
     """What the library has: "op:attention", "backend:mma", ... Raises LibraryMissing."""
     return _opened().features()
 
 
+_MODULES = ("compat", "errors", "jax", "torch", "transformers", "words")  # imported when they are first asked for
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":  # of the library that is loaded
         return _opened().version
-    if name in ("compat", "jax", "torch", "transformers"):
+    if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> List[str]:
+    return sorted({*__all__, *_MODULES, "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"})
 
 
 __all__ = ["Array", "Buffer", "CacheError", "Call", "CallStatus", "CompileError", "DriverError", "Error",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_int32, c_void_p
+from ctypes import byref, c_int32, c_int64, c_void_p
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from . import _abi, _frameworks, _views
+from . import _abi, _frameworks, _requests, _views
 from ._attend import begin
 from ._blocks import AppendBlock
-from ._dispatch import Dispatch, Prepared, check_blocks
+from ._dispatch import Dispatch, Prepared, check_blocks, index_kind_of
 from ._forms import alignment_of
 from ._frameworks import Framework, Order, Torch
 from ._integers import fitting, shown
@@ -21,6 +21,7 @@ _FIELDS = _abi.APPEND_FIELDS + _abi.BATCH_FIELDS
 _AT = {name: place for place, name in enumerate(_FIELDS)}
 _LENGTHS = range(len(_abi.APPEND_FIELDS), len(_FIELDS))
 _SCALES = ("k_scale", "v_scale", "q_scale")
+_OF_TOKENS = ("slot_mapping", "positions")  # one of each token
 _ALIGNED = [_AT[name] for name in ("q", "k", "v", "q_out", "k_cache", "v_cache", "kpe", "kpe_cache", "q_norm_weight",
                                    "k_norm_weight")]
 _FLOAT8 = (_views.E4M3, _views.E5M2)
@@ -41,6 +42,9 @@ def append_all(dispatch: Dispatch, tensors: Tuple[Any, ...], words: Dict[str, An
     for name in _SCALES:
         view = views[_AT[name]]
         views[_AT[name]] = view and _views.as_vector(view)
+    for name in _OF_TOKENS:
+        view = views[_AT[name]]
+        views[_AT[name]] = view and _of_tokens(name, view, (views[_AT["q"]], views[_AT["k"]]))
     if scope is None:
         return _run(dispatch, framework, index, order, tensors, views, words, bounds, return_status)
     with scope:
@@ -72,6 +76,18 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, order: Order, ten
         dispatch.settle(index, order.stream)
     result = framework.result(q_out) if made else q_out
     return result if status is None else (result, framework.result(status))
+
+
+def _of_tokens(name: str, view: View, rows_of: Sequence[Optional[View]]) -> View:
+    """[batch, q_len] as [tokens] of the same memory, where q or k is [batch, q_len, ...]. All else is left to be refused."""
+    pointer, shape, strides, kind, device = view
+    if len(shape) != 2 or not any(rows is not None and tuple(rows[1][:2]) == tuple(shape) for rows in rows_of):
+        return view
+    rows, columns = shape
+    if rows > 1 and columns > 1 and strides[0] != columns * strides[1]:
+        raise InvalidRequest(f"{name}.strides", str(tuple(strides)), f"[batch, q_len] whose rows lie one after the other; pass "
+                             f"{name}.contiguous()")
+    return pointer, (rows * columns,), (strides[1] if columns > 1 else strides[0],), kind, device
 
 
 def _row_major(shape: Sequence[int], kind: int) -> View:
@@ -108,6 +124,12 @@ def _check(named: Dict[str, Optional[View]], words: Dict[str, Any]) -> None:
     _check_cache(k, named["v"], cache, named["k_scale"], words)
     if cache is not None and named["kpe_cache"] is not None:
         check_blocks(cache, named["kpe_cache"], named["k_scale"], "kpe_cache")
+    if words["rope"] is not None and not isinstance(words["rope"], str):
+        raise InvalidRequest("rope", shown(words["rope"]), '"half", "interleaved" or "none"')
+    for name in ("rope", "rope_factor"):
+        if words[name] is not None and words[name] != "none" and named["rope_table"] is None:
+            raise InvalidRequest("rope_table", "nothing", f"a tensor beside {name}={shown(words[name])}: cosines and sines "
+                                 "[positions, rotary_dim], or frequencies [rotary_dim / 2]")
     if words["rope"] == "none" and named["rope_table"] is not None:
         raise InvalidRequest("rope", "'none'", '"half" or "interleaved" beside rope_table, or no rope_table')
 
@@ -144,7 +166,10 @@ def _check_cache(k: Optional[View], v: Optional[View], cache: Optional[View], sc
     if words["page_order"] not in (None, "NHD", "HND"):
         raise InvalidRequest("page_order", shown(words["page_order"]), '"NHD" or "HND", or None for dense caches')
     if words["kv_dtype"] is not None and not isinstance(words["kv_dtype"], str):
-        raise InvalidRequest("kv_dtype", shown(words["kv_dtype"]), '"e4m3", "e5m2", or None')
+        kv_dtype = _requests.dtype_name(words["kv_dtype"])
+        if kv_dtype is None:
+            raise InvalidRequest("kv_dtype", shown(words["kv_dtype"]), '"e4m3", "e5m2", or None')
+        words["kv_dtype"] = kv_dtype
     if scale is not None and cache is not None and _views.ITEM_BYTES[cache[3]] != 1:
         raise InvalidRequest("k_scale", "a tensor", f"None, since k_cache is of {_views.WORDS[cache[3]]}; scales are of "
                              "e4m3 and e5m2")
@@ -168,7 +193,9 @@ def _request(views: List[Optional[View]], words: Dict[str, Any]) -> Dict[str, An
                "v_norm": words["v_norm"], "norm_eps": words["norm_eps"], "check_slots": words["check_slots"],
                "alignment": alignment_of([view for view in (views[place] for place in _ALIGNED) if view is not None])}
     if lengths:
-        request["index_dtype"] = _views.WORDS[lengths[0][3]]
+        kind_of_index = index_kind_of({_FIELDS[place]: views[place] for place in _LENGTHS})
+        assert kind_of_index is not None
+        request["index_dtype"] = _views.WORDS[kind_of_index]
     out = named["q_out"]
     if out is not None and _views.ITEM_BYTES[out[3]] == 1:
         request["q_dtype"] = _views.WORDS[out[3] if out[3] in _FLOAT8 else _kind_of_queries(q or out, words["q_dtype"])]
@@ -263,7 +290,7 @@ def _launch(dispatch: Dispatch, framework: Framework, index: int, order: Order, 
 def _enqueue(dispatch: Dispatch, entry: Prepared, block: AppendBlock, views: List[Optional[View]],
              bounds: Tuple[int, int], data: int, nbytes: int, order: Order, status: Any) -> None:
     functions = dispatch.library.functions
-    block.fill(views, fitting("max_q_len", bounds[0], c_void_p), fitting("max_kv_len", bounds[1], c_void_p), data, nbytes)
+    block.fill(views, fitting("max_q_len", bounds[0], c_int64), fitting("max_kv_len", bounds[1], c_int64), data, nbytes)
     arguments = (entry.pointer, block.tensors, block.batch, block.workspace)
     if status is None:
         code = functions.attnsmith_run_append(*arguments, order.stream, block.error)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ctypes import byref, c_void_p
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from . import _requests, _views
+from . import _abi, _requests, _views
 from ._blocks import AttentionBlock, MergeBlock
 from ._forms import LONGEST, Form, Problem, alignment_of
 from ._options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
@@ -264,6 +264,23 @@ def _scaled_by(problem: Problem, scale: View) -> str:
                          "columns of it")
 
 
+def index_kind_of(views: Mapping[str, Optional[View]]) -> Optional[int]:
+    """The one dtype of lengths, offsets and tables, by their names. Raises InvalidRequest."""
+    first = None
+    for name, view in views.items():
+        if view is None:
+            continue
+        if view[3] not in (_views.INT32, _views.INT64):
+            raise InvalidRequest(f"{name}.dtype", _views.WORDS[view[3]], "int32 or int64")
+        if first is None:
+            first = name, view[3]
+        elif view[3] != first[1]:
+            raise InvalidRequest(f"{name}.dtype", _views.WORDS[view[3]],
+                                 f"{_views.WORDS[first[1]]}, as {first[0]} is: lengths, offsets and tables of a call have one "
+                                 "dtype")
+    return None if first is None else first[1]
+
+
 def _rounded(length: int) -> int:
     return 1 << (length - 1).bit_length() if length > 2 else length
 
@@ -278,7 +295,7 @@ def _described(problem: Problem, o_kind: int, sink: bool, alibi: bool) -> Tuple[
         page_size, kv_heads = k_shape[1] if problem.kv == "paged" else None, 1
     elif problem.kv == "paged":
         page_size, kv_heads = k_shape[1:3] if problem.page_order == "NHD" else (k_shape[2], k_shape[1])
-    index_kind = next((view[3] for view in problem.batch_views if view is not None), None)
+    index_kind = index_kind_of(dict(zip(_abi.BATCH_FIELDS, problem.batch_views)))
     geometry = (problem.kv, page_size, problem.page_order, index_kind, kv_heads, problem.v[1][-1],
                 problem.head_dim_kpe, *_stored(problem))
     has_lse = problem.options[RETURN_LSE] is not False
@@ -298,8 +315,6 @@ def _words(q: View, geometry: Tuple[Any, ...], sizes: Tuple[int, int, int], alig
     kv, page_size, page_order, index_kind, kv_heads, head_dim_vo, head_dim_kpe, kv_dtype, kv_scale = geometry
     causal, window, chunk, softcap, scale, lse, precision, consistency, o_kind, sink, alibi = options
     dtype = dtype_of(q)
-    if index_kind is not None and index_kind not in (_views.INT32, _views.INT64):
-        raise InvalidRequest("index dtype", _views.WORDS[index_kind], "lengths, offsets and tables of int32 or int64")
     left, right = (None, None) if window is None else window
     q_heads, head_dim_qk = q[1][-2:]
     batch, q_len, kv_len = sizes

@@ -14,8 +14,9 @@ from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
 from . import _jax_handler
 from ._jax_calls import FORMS, Asked, asked
+from ._extras import missing
 from ._options import Options
-from .errors import LibraryMissing, Unsupported
+from .errors import Unsupported
 from .runtime import default_runtime
 
 TARGET = "attnsmith_attention"  # the name that compiled programs call the handler by
@@ -25,9 +26,8 @@ _ALIGNED = 255  # bytes more than a workspace needs, for the handler to align it
 def _jax() -> Any:
     try:
         jax = importlib.import_module("jax")
-    except ImportError:
-        raise LibraryMissing("JAX is not installed: attnsmith.jax needs it, pip install 'jax[cuda12]'", "jax",
-                             ["jax"]) from None
+    except ImportError as error:
+        raise missing("attnsmith.jax", "JAX", "'jax[cuda12]'", error) from error
     try:
         importlib.import_module("jax.ffi")
     except ImportError:

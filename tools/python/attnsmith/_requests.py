@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple
 
 from . import _abi, _reports
 from ._library import Library, library
+from ._integers import shown
 from .errors import InvalidRequest
 from .words import ModelCoverage, Request
 
@@ -33,8 +34,8 @@ def _plain(name: str, value: Any, accepted: str = "a number, a bool or a word") 
         return number
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if name.endswith("dtype") and _dtype_name(value):
-        return _dtype_name(value)
+    if name.endswith("dtype") and dtype_name(value):
+        return dtype_name(value)
     raise InvalidRequest(name, f"an object of type {type(value).__name__}", accepted)
 
 
@@ -45,7 +46,7 @@ def _plain_values(name: str, value: Any) -> Any:
     return _plain(name, value)
 
 
-def _dtype_name(value: Any) -> Optional[str]:
+def dtype_name(value: Any) -> Optional[str]:
     """"bfloat16", of torch.bfloat16 or a dtype of numpy's kind; None for what is no dtype."""
     name = str(value).rpartition(".")[2] if type(value).__name__ == "dtype" else getattr(value, "name", None)
     return name if isinstance(name, str) and hasattr(value, "itemsize") else None
@@ -66,6 +67,10 @@ def check_words(words: Mapping[str, Any]) -> None:
 def check_options(options: Mapping[str, Any], models: bool) -> None:
     """Refuses what prewarm() was given by name and no model takes, with the argument that it belongs to. `models`:
     whether there is a model to take any."""
+    for name in ("cache", "cache_dir", "cache_dirs"):
+        if name in options:
+            raise InvalidRequest(name, "an argument of prewarm()", "attnsmith.Runtime(cache_dirs=...).prewarm(...), or the "
+                                 "variable ATTNSMITH_CACHE_DIR")
     if "model" in options:
         raise InvalidRequest("model", "an argument of prewarm()", "models=... (did you mean that?)")
     for name in options:
@@ -103,7 +108,10 @@ def text(name: str, value: Any) -> Optional[bytes]:
     """A path or word for the library; None where it is not given."""
     if value is None:
         return None
-    encoded = os.fsencode(value)
+    try:
+        encoded = os.fsencode(value)
+    except (TypeError, ValueError):  # what is no text, or has characters that no path has
+        raise InvalidRequest(name, shown(value), "a path") from None
     if b"\0" in encoded:
         raise InvalidRequest(name, repr(value), "text without a NUL character")
     return encoded
@@ -114,7 +122,9 @@ def cache_options(options: Mapping[str, Any]) -> bytes:
     given = {name: value for name, value in options.items() if value is not None}
     for name in ("file", "oci"):
         if name in given:
-            given[name] = os.fsdecode(given[name])
+            path = text(name, given[name])
+            assert path is not None
+            given[name] = os.fsdecode(path)
     if "sm" in given:
         given["sm"] = compute_capabilities(given["sm"])
     try:
@@ -180,6 +190,8 @@ def recorded_text(file: Any) -> bytes:
         text = pathlib.Path(os.fsdecode(file)).read_bytes()
     except OSError as error:
         raise InvalidRequest("recorded", os.fsdecode(file), f"a file that can be read ({error.strerror})") from error
+    except (TypeError, ValueError):  # what is no path, or has characters that none has
+        raise InvalidRequest("recorded", shown(file), "a file, or a list of files") from None
     if b"\0" in text:
         line = text[:text.index(b"\0")].count(b"\n") + 1
         raise InvalidRequest(f"{os.fsdecode(file)}:{line}", "a NUL character", "lines of schema attnsmith.recorded/1")
@@ -209,10 +221,12 @@ def model_text(model: Any) -> bytes:
         raise InvalidRequest("model", shown,
                              "a config.json's file, folder, text or dict, or a config object with to_dict()")
     path = pathlib.Path(model)
-    if path.is_dir():
-        path = path / "config.json"
     try:
+        if path.is_dir():
+            path = path / "config.json"
         return path.read_bytes()
+    except ValueError:  # of characters that no path has
+        raise InvalidRequest("model", repr(model), "the path of a config.json, or its text, which begins with {") from None
     except OSError as error:
         wanted = (f"a config.json that can be read ({error.strerror}), or its folder; nothing is downloaded: "
                   "AutoConfig.from_pretrained(...) of transformers will do")
@@ -225,7 +239,7 @@ def _config_text(config: Mapping[str, Any]) -> bytes:
             return value.to_dict()
         if hasattr(value, "__index__"):
             return int(value)
-        return _dtype_name(value) or str(value)  # the library refuses by name what it would have to read
+        return dtype_name(value) or str(value)  # the library refuses by name what it would have to read
 
     try:
         return json.dumps(config, default=plain).encode()

@@ -6,6 +6,8 @@ import functools
 import sys
 from typing import Any, Callable, TypeVar, cast
 
+from ._arguments import check_fit
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -31,9 +33,13 @@ def traceable(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def call(*arguments: Any, **words: Any) -> Any:
-        if wants_operators():
-            from ._torch_ops import TRACED
-            return TRACED[name](*arguments, **words)
-        return function(*arguments, **words)
+        try:
+            if wants_operators():
+                from ._torch_ops import TRACED
+                return TRACED[name](*arguments, **words)
+            return function(*arguments, **words)
+        except TypeError:
+            check_fit(function, arguments, words)
+            raise
 
     return cast(_Function, call)

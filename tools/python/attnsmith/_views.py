@@ -84,6 +84,8 @@ def checked(view: View, name: str) -> View:
 def inserted(view: View, axis: int) -> View:
     """With an axis of extent 1."""
     pointer, shape, strides, kind, device = view
+    if axis > len(shape):  # of a tensor without axes; the library refuses it
+        return view
     at = (*strides, 1)[axis]  # any would do: no second element is reached with it
     return pointer, (*shape[:axis], 1, *shape[axis:]), (*strides[:axis], at, *strides[axis:]), kind, device
 

@@ -8,14 +8,16 @@ from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p, create_string_bu
 from typing import Any, Optional, Sequence
 
 from . import _dlpack, _views
+from ._arguments import check_iterable, named_methods
 from ._handles import Owner
-from ._integers import fitting
+from ._integers import fitting, shown
 from ._library import Library
 from .errors import InvalidRequest
 
 _TYPESTRS = {_views.FP16: "<f2", _views.FP32: "<f4", _views.INT32: "<i4", _views.INT64: "<i8", _views.UINT8: "|u1"}
 
 
+@named_methods
 class Buffer(Owner):
     """Device memory, freed with the object. Made by :meth:`Runtime.allocate`. `data` is its address, a multiple of 256,
     `nbytes` its size, `device` the ordinal of its GPU."""
@@ -37,7 +39,10 @@ class Buffer(Owner):
     def upload(self, host: Any, offset: int = 0) -> None:
         """Copies a bytes-like object, `host`, to `offset` (bytes), and waits. Raises InvalidRequest past the end,
         DriverError."""
-        data = host if isinstance(host, bytes) else memoryview(host).tobytes()
+        try:
+            data = host if isinstance(host, bytes) else memoryview(host).tobytes()
+        except (TypeError, ValueError, NotImplementedError):  # what has no bytes
+            raise InvalidRequest("host", shown(host), "a bytes-like object") from None
         self._library.call(self._library.functions.attnsmith_upload, self._pointer, data, len(data),
                            fitting("offset", offset, c_size_t))
 
@@ -53,9 +58,10 @@ class Buffer(Owner):
     def array(self, shape: Sequence[int], dtype: str, offset: int = 0) -> "Array":
         """A row-major array of this shape (elements) in this buffer, from `offset` (bytes, a multiple of an
         element's) on. `dtype`: fp16, bf16, fp32, int32, int64, e4m3, e5m2 or uint8. Raises InvalidRequest past the end."""
-        if dtype not in _views.KINDS:
-            raise InvalidRequest("dtype", repr(dtype), ", ".join(_views.KINDS))
-        kind, extents = _views.KINDS[dtype], tuple(fitting("shape", extent, c_int64, 0) for extent in shape)
+        if not isinstance(dtype, str) or dtype not in _views.KINDS:
+            raise InvalidRequest("dtype", shown(dtype), ", ".join(_views.KINDS))
+        listed = check_iterable("shape", shape, "a tuple of integers")
+        kind, extents = _views.KINDS[dtype], tuple(fitting("shape", extent, c_int64, 0) for extent in listed)
         fitting("shape", math.prod(max(extent, 1) for extent in extents), c_int64)  # so do the strides
         item_bytes = _views.ITEM_BYTES[kind]
         needed, offset = math.prod(extents) * item_bytes, fitting("offset", offset, c_size_t)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Mapping, Optional, Sequence
 
 
@@ -117,12 +118,21 @@ class OutOfMemory(Error, MemoryError):
     """The host has no memory left."""
 
 
+def _as_arguments(text: str) -> str:
+    """The library's tensors of a batch are members of a struct in C, and arguments by themselves in Python."""
+    return re.sub(r"\bbatch\.(?=[a-z_])", "", text)
+
+
 def from_library(code: int, message: str, details_json: str) -> Error:
     """The exception for an ``attnsmith_code`` with its error's message and details."""
     try:
         details = json.loads(details_json or "{}")
     except ValueError:  # an error must come out, whatever its details are
         details = {}
+
+    message = _as_arguments(message)
+    details = {name: _as_arguments(value) if name in ("field", "accepted", "message") and isinstance(value, str) else value
+               for name, value in details.items()}
 
     def of(name: str) -> str:
         return str(details.get(name, ""))

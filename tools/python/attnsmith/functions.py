@@ -32,9 +32,10 @@ o_dtype: of o: "fp32" (or torch.float32), which is not rounded, or that of q. No
     ``out`` that of q.
 precision: "default" or "high". consistency: "default" or "bitwise".
 k_scale, v_scale: of k and v of 8 bits, which are torch.float8_e4m3fn or torch.float8_e5m2, or uint8 with kv_dtype "e4m3"
-    or "e5m2": fp32 [1], or [kv_heads], on the GPU. A key is what is stored times its scale: vLLM's
-    k_scale, and FlashAttention's k_descale without its axis of sequences. None is 1. Where each token has scales of its own, k_scale has the axes of k but the
-    last, as v_scale those of v: one scale of each head of each token; or one axis more, of one scale for each 128
+    or "e5m2": fp32 [1], or [kv_heads], on the GPU; both, or neither. A key is what is stored times its scale: vLLM's
+    k_scale, and FlashAttention's k_descale without its axis of sequences. Where each token has scales of its own,
+    k_scale has the axes of k but the last, as v_scale those of v: one scale of each head of each token; or one axis
+    more, of one scale for each 128
     columns, which head dims to 128 have, and latents, whose positions are then apart, in 16 bits and not scaled. Any
     strides will do, so scales that a cache has behind each head's columns are a view of it, of a cache of uint8
     ``k = cache[..., :128]`` and ``k_scale = cache[..., 128:132].view(torch.float32)[..., 0]``. A scale that is no
@@ -61,7 +62,7 @@ from ._dispatch import Dispatch, Prepared, dispatch_now
 from ._forms import LONGEST, Form, Problem, alignment_of, batch_views, need_axes
 from ._frameworks import Framework, Order
 from ._integers import fitting
-from ._options import COMMON, Options, flag, ordered_lse
+from ._options import COMMON, Options, flag, number, ordered_lse
 from ._tracing import traceable
 from ._views import View
 from .errors import InvalidRequest
@@ -112,7 +113,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
     out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
     k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
-        multiplied by; None is 1. With the axes of k, and of v, but the last: one of each head of each token; with one
+        multiplied by: both, or neither. With the axes of k, and of v, but the last: one of each head of each token; with one
         axis more: one of each 128 columns. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
     stream: None is the current one.
 
@@ -167,7 +168,7 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
     out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
     k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
-        multiplied by; None is 1. With the axes of k, and of v, but the last: one of each head of each token; with one
+        multiplied by: both, or neither. With the axes of k, and of v, but the last: one of each head of each token; with one
         axis more: one of each 128 columns. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
     stream: None is the current one.
 
@@ -235,7 +236,7 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
     out: a tensor for o, of no memory of the others.
     o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
     k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
-        multiplied by; None is 1. With the axes of k, and of v, but the last: one of each head of each token; with one
+        multiplied by: both, or neither. With the axes of k, and of v, but the last: one of each head of each token; with one
         axis more: one of each 128 columns. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
     stream: None is the current one.
 
@@ -573,13 +574,13 @@ def append(k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = Non
     q: [tokens, q_heads, head_dim], or [batch, q_len, q_heads, head_dim]; of latents the columns of the position alone.
         q_out: where it is written to, [tokens, q_heads, head_dim] as q; q itself will do, and None makes a tensor.
         Without k and v, q alone is written.
-    slot_mapping: [tokens] of int32 or int64 on the GPU: page * page_size + offset, dense sequence * kv_len + position.
+    slot_mapping: [tokens] or [batch, q_len] of int32 or int64 on the GPU: page * page_size + offset, dense sequence * kv_len + position.
         A token of a negative one is passed over. Or none, and lengths, which are those after the append: token i of a
         sequence with q_len new ones goes to position kv_len - q_len + i.
     q_indptr: int32 or int64 [batch + 1] on the GPU, of tokens in a row; q_lens: [batch], how many of q_len are in use.
         kv_lens: [batch], with page_table, [batch, pages a sequence], of pages; table_rows: [batch], the row of each
         sequence. Or page_indptr [batch + 1], page_indices [pages of all] and last_page_len [batch].
-    positions: [tokens] of int32 or int64, what each is rotated by; None with lengths: its place in its sequence.
+    positions: [tokens] or [batch, q_len] of int32 or int64, what each is rotated by; None with lengths: its place in its sequence.
     rope_table: [positions, rotary_dim], the cosines and then the sines, or fp32 [frequencies], rotary_dim / 2 of them in
         radians a position, whose cosines and sines are multiplied by rope_factor. rope: "half" (the default with a
         table: GPT-NeoX, Llama) or "interleaved" (GPT-J).
@@ -589,7 +590,7 @@ def append(k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = Non
         the axes of k_cache and v_cache but the last, scales of each token and head, which are computed and written; with
         one axis more, of blocks of 128 columns, scales of these (of latents kpe_cache is then of the dtype of k). They
         may lie within the cache's own rows. Of latents k_scale alone. q_scale: fp32 [1], of a q_dtype of 8 bits.
-        kv_dtype: "e4m3" or "e5m2", of a cache of uint8. q_dtype: of a new q_out, or of one of uint8.
+        kv_dtype: "e4m3" or "e5m2", or torch's dtype, of a cache of uint8. q_dtype: of a new q_out, or of one of uint8.
     max_q_len, max_kv_len: bounds of one sequence; None takes what the shapes allow. return_status: True gives it
         besides: slots and positions out of range, of whose tokens nothing was written. check_slots: True has the status
         tell of two tokens with one slot of slot_mapping. stream: None is the current one.
@@ -598,7 +599,8 @@ def append(k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = Non
 
     Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
-    words = {"rope": rope, "rope_factor": rope_factor, "v_norm": flag("v_norm", v_norm), "norm_eps": norm_eps,
+    words = {"rope": rope, "rope_factor": number("rope_factor", rope_factor), "v_norm": flag("v_norm", v_norm),
+             "norm_eps": number("norm_eps", norm_eps),
              "kv_dtype": kv_dtype, "q_dtype": q_dtype, "page_order": page_order, "head_dim_ckv": head_dim_ckv,
              "check_slots": flag("check_slots", check_slots)}
     tensors = (q, k, v, q_out, k_cache, v_cache, kpe, kpe_cache, slot_mapping, positions, rope_table, q_norm_weight,

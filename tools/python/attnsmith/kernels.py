@@ -8,6 +8,7 @@ from ctypes import byref, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any, Dict, Optional, Sequence, SupportsInt, Tuple
 
 from . import _abi, _frameworks, _interface, _views
+from ._arguments import named_methods
 from ._blocks import AppendBlock, AttentionBlock, MergeBlock
 from ._frameworks import Order
 from ._handles import Closable, Owner, Shared
@@ -172,6 +173,7 @@ class Call(Owner):
             self._library.functions.attnsmith_call_free(pointer)
 
 
+@named_methods
 class Kernel(Owner):
     """A loaded kernel, with the plan that chose it, made by Runtime.prepare(). Immutable, for any number of threads."""
 
@@ -276,7 +278,9 @@ class Kernel(Owner):
 
         Raises InvalidRequest naming the tensor.
         """
-        framework, index, order = self._begin(o_states[0] if len(o_states) else None, "o_states[0]")
+        is_listed = isinstance(o_states, (list, tuple))
+        first = o_states if not is_listed else o_states[0] if o_states else None
+        framework, index, order = self._begin(first, "o_states[0]" if is_listed else "o_states")
         o_views, lse_views = merge_states_views(o_states, lse_states, order)
         o_view = _frameworks.of(o, "o").view(o, "o", order)
         lse_view = None if lse is None else _frameworks.of(lse, "lse").view(lse, "lse", order)
@@ -284,7 +288,7 @@ class Kernel(Owner):
         block.fill(o_views, lse_views, o_view, lse_view)
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_bind_merge, self._pointer, block.address, byref(out))
-        held = (tuple(o_states), tuple(lse_states), o, lse, order.held)
+        held = (o_states, lse_states, o, lse, order.held)
         return Call(self._library, out.value or 0, framework.stream_of(index), held)
 
     def bind_append(self, q: Any = None, k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = None, *,
@@ -354,6 +358,7 @@ class _KernelSetHandle:
         self._library.functions.attnsmith_kernel_set_free(self.pointer)
 
 
+@named_methods
 class KernelSet(Owner):
     """Every kernel that planning could choose for a spec, loaded, made by Runtime.prepare_set(). Immutable, for any
     number of threads. A call of one of its kernels divides the keys as planning would for the bounds that it is bound

@@ -12,10 +12,12 @@ from ctypes import byref, c_char_p, c_int32, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _abi, _memory, _nvrtc, _reports, _requests
+from ._arguments import check_iterable, named, named_methods
 from ._handles import Closable, Shared, close_all
 from ._integers import fitting, shown
 from ._interruptible import Interruptible, Progress
 from ._library import library
+from ._options import flag
 from .buffers import Buffer
 from .errors import InvalidRequest, Unsupported
 from .kernels import Kernel, KernelSet, Pending, pendings
@@ -49,6 +51,12 @@ def _refuse_sm(words: Mapping[str, Any]) -> None:
         raise InvalidRequest("sm", shown(words["sm"]), "nothing: it is the device's; plan() and prewarm() take others")
 
 
+def _texts(name: str, paths: Any) -> List[Optional[bytes]]:
+    listed = check_iterable(name, () if paths is None else paths, "a list of paths, or None")
+    return [_requests.text(name, path) for path in listed]
+
+
+@named_methods
 class Runtime(Closable):
     """Plans, compiles, caches and loads attention kernels. Opens neither the driver nor NVRTC before it needs to. For
     any number of threads.
@@ -101,9 +109,11 @@ class Runtime(Closable):
         self._library = library()
         if isinstance(cache_dirs, (str, os.PathLike)):
             cache_dirs = [cache_dirs]
-        folders = [_requests.text("cache_dirs", folder) for folder in cache_dirs or ()]
-        tables = [_requests.text("tuning_files", file) for file in tuning_files or ()]
-        keys = [_requests.text("trust_key_files", file) for file in trust_key_files or ()]
+        folders = _texts("cache_dirs", cache_dirs)
+        tables = _texts("tuning_files", tuning_files)
+        keys = _texts("trust_key_files", trust_key_files)
+        if log is not None and not callable(log):
+            raise InvalidRequest("log", shown(log), "something to call with (level, line), or None")
         memory_allocate, memory_free = _memory.callbacks(allocate, free)
         if nvrtc_path is None and not os.environ.get("ATTNSMITH_NVRTC_PATH"):
             nvrtc_path = _nvrtc.of_a_wheel()
@@ -121,15 +131,15 @@ class Runtime(Closable):
             nvrtc_path=_requests.text("nvrtc_path", nvrtc_path),
             driver_path=_requests.text("driver_path", driver_path),
             keep_source_dir=_requests.text("keep_source_dir", keep_source_dir), log=self._log,
-            log_level=0 if log_level is None else _abi.LOG_LEVELS.index(log_level), no_cache=int(not use_cache),
+            log_level=0 if log_level is None else _abi.LOG_LEVELS.index(log_level), no_cache=int(not flag("use_cache", use_cache)),
             compile_threads=fitting("compile_threads", compile_threads, c_int32, 0),
             cache_trust=_abi.CACHE_TRUSTS.index(cache_trust), toolchain=_abi.TOOLCHAINS.index(toolchain),
             cache_max_bytes=fitting("cache_max_bytes", cache_max_bytes, c_int64, 0) or -1,
-            no_cache_source=int(not cache_source), tuning_files=(c_char_p * len(tables))(*tables),
+            no_cache_source=int(not flag("cache_source", cache_source)), tuning_files=(c_char_p * len(tables))(*tables),
             tuning_file_count=len(tables), record_file=_requests.text("record_file", record_file),
             on_miss=0 if on_miss is None else _abi.ON_MISSES.index(on_miss), allocate=memory_allocate, free=memory_free,
             trust_key_files=(c_char_p * len(keys))(*keys), trust_key_file_count=len(keys),
-            sign_key_file=_requests.text("sign_key_file", sign_key_file), push_compiled=int(push_compiled))
+            sign_key_file=_requests.text("sign_key_file", sign_key_file), push_compiled=int(flag("push_compiled", push_compiled)))
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_runtime_create, byref(options), byref(out))
         self._handle = Shared(out.value or 0, self._library.functions.attnsmith_runtime_free,
@@ -215,7 +225,7 @@ class Runtime(Closable):
                 else:
                     plan["model"] = {name: attention[name] for name in ("name", "phase", "layers", "notes")}
                     plans.append(plan)
-        if strict:
+        if flag("strict", strict):
             _reports.refuse_doubts(unsupported, model["warnings"])
         return {"schema": "attnsmith.plans/1", "plans": plans, "unsupported": unsupported, "skipped": model["skipped"],
                 "warnings": model["warnings"]}
@@ -260,7 +270,7 @@ class Runtime(Closable):
         report["summary"]["ok"] = report["summary"]["ok"] and not unsupported
         report["skipped"], report["warnings"] = told["skipped"], told["warnings"]
         _reports.warn_of_failures(report)
-        if strict:
+        if flag("strict", strict):
             _reports.refuse_doubts(unsupported, told["warnings"])
         return report
 
@@ -402,9 +412,11 @@ class Runtime(Closable):
                  progress: Optional[Progress], push: bool, compiles: bool) -> Dict[str, Any]:
         pointers = (c_void_p * len(specs))(*[ctypes.addressof(spec) for spec in specs])
         numbers = (c_int32 * len(sms))(*sms)
+        if progress is not None and not callable(progress):
+            raise InvalidRequest("progress", shown(progress), "something to call with (kernel, done, total), or None")
         work = Interruptible(progress)
-        options = _abi.PrewarmOptions(progress=work.callback, jobs=fitting("jobs", jobs, c_int32, 0), push=int(push),
-                                      no_compile=int(not compiles))
+        options = _abi.PrewarmOptions(progress=work.callback, jobs=fitting("jobs", jobs, c_int32, 0), push=int(flag("push", push)),
+                                      no_compile=int(not flag("compile", compiles)))
         report: Dict[str, Any] = work.run(lambda: self._json(
             self._library.functions.attnsmith_prewarm, ctypes.addressof(pointers), len(specs),
             ctypes.addressof(numbers), len(sms), byref(options)))
@@ -433,9 +445,12 @@ def default_runtime() -> Runtime:
     return _default
 
 
+@named
 def set_default_runtime(runtime: Optional[Runtime]) -> None:
     """The plain functions use this runtime from now on; None: a new one with its defaults."""
     global _default
+    if runtime is not None and not isinstance(runtime, Runtime):
+        raise InvalidRequest("runtime", shown(runtime), "an attnsmith.Runtime, or None")
     with _lock:
         _default = runtime
 

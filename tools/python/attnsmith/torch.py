@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _frameworks, _views, functions
 from ._attend import attend
+from ._extras import missing
 from ._forms import Form, Problem, batch_views
 from ._frameworks import Torch
 from ._options import Options, flag
@@ -41,7 +42,7 @@ def activate(*, strict: bool = False) -> None:
     try:
         import torch
     except ImportError as error:
-        raise ImportError(f"attnsmith.torch.activate() needs PyTorch 2.11 or newer: pip install torch ({error})") from error
+        raise missing("attnsmith.torch.activate()", "PyTorch 2.11 or newer", "torch", error) from error
     registry: Any = torch.nn.attention
     backends: Any = torch.backends
     if not hasattr(registry, "register_flash_attention_impl"):

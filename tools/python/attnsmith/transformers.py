@@ -18,13 +18,15 @@ import pathlib
 import warnings
 from typing import Any, Dict, List, Optional, Set, Tuple, cast
 
+from ._extras import missing
+
 try:
     import torch
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers import __version__ as transformers_version
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 except ImportError as error:
-    raise ImportError(f"attnsmith.transformers needs PyTorch and transformers: pip install torch transformers ({error})") from error
+    raise missing("attnsmith.transformers", "PyTorch and transformers", "torch transformers", error) from error
 
 from . import _heads_first, _spans, _transformers_masks, functions
 from ._served import Served

@@ -37,7 +37,7 @@ A query that sees no key gets 0 and an LSE of -inf, as in FlashAttention 3; Flas
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, List
 
 from ._install import install, uninstall
 
@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 __all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
            "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache",
            "get_scheduler_metadata", "install", "uninstall"]
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

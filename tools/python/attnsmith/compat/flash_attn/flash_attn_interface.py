@@ -6,10 +6,12 @@ import numbers
 import re
 from typing import Any, Dict, Mapping, NoReturn, Optional, Tuple, cast
 
+from ..._extras import missing
+
 try:
     import torch
 except ImportError as error:
-    raise ImportError(f"attnsmith.compat.flash_attn needs PyTorch: pip install torch ({error})") from error
+    raise missing("attnsmith.compat.flash_attn", "PyTorch", "torch", error) from error
 
 from ... import _spans, functions
 from ..._tracing import is_tracing
@@ -710,9 +712,10 @@ def _split(qkv: Any, heads: int) -> Tuple[Any, ...]:
 def _renamed(error: InvalidRequest, names: Mapping[str, str]) -> InvalidRequest:
     """An error about a word of attnsmith's functions as one about the argument."""
     names = {**_NAMES, **names}
-    field = error.field[len("batch."):] if error.field.startswith("batch.") else error.field
-    name, dot, part = field.partition(".")
+    name, dot, part = error.field.partition(".")
     if name not in names:
         return error
     accepted = re.sub(rf"\b{name}\.", f"{names[name]}.", error.accepted)
+    # Of other tensors the names that are no words: what an error compares this one with.
+    accepted = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: names.get(found[0], found[0]), accepted)
     return InvalidRequest(names[name] + dot + part, error.value, accepted)

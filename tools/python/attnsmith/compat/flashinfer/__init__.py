@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..._extras import missing
+
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"attnsmith.compat.flashinfer needs PyTorch: pip install torch ({error})") from error
+    raise missing("attnsmith.compat.flashinfer", "PyTorch", "torch", error) from error
 
 from . import attention, cascade, decode, mla, page, prefill
 from .attention import BatchAttentionWithAttentionSinkWrapper

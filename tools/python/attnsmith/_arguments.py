@@ -1,0 +1,79 @@
+"""Calls whose arguments do not fit the function: an error that names the argument, and the right word for a near miss."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from typing import Any, Callable, Dict, Iterable, NoReturn, TypeVar, cast
+
+from ._integers import shown
+from .errors import InvalidRequest
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Class = TypeVar("_Class", bound=type)
+
+# Words that are not near by their letters, with what they stand for.
+_SYNONYMS = {"cache": "cache_dirs", "cache_path": "cache_dirs", "sm_scale": "scale", "softmax_scale": "scale",
+             "window_size": "window", "is_causal": "causal", "logits_soft_cap": "softcap", "block_table": "page_table",
+             "cu_seqlens_q": "q_indptr", "cu_seqlens_k": "kv_indptr", "max_seqlen_q": "max_q_len",
+             "max_seqlen_k": "max_kv_len", "cache_seqlens": "kv_lens", "seq_lens": "kv_lens", "s_aux": "sinks"}
+
+
+def named(function: _Function) -> _Function:
+    """The function, whose errors about unknown, missing and surplus arguments are InvalidRequest. A call that fits costs
+    nothing more than one of Python's functions does."""
+    @functools.wraps(function)
+    def call(*arguments: Any, **words: Any) -> Any:
+        try:
+            return function(*arguments, **words)
+        except TypeError:
+            check_fit(function, arguments, words)
+            raise
+
+    return cast(_Function, call)
+
+
+def named_methods(kind: _Class) -> _Class:
+    """named() of a class's public methods, and of what makes its objects."""
+    for name, member in list(vars(kind).items()):
+        if inspect.isfunction(member) and (name == "__init__" or not name.startswith("_")):
+            setattr(kind, name, named(member))
+    return kind
+
+
+def check_fit(function: Callable[..., Any], arguments: "tuple[Any, ...]", words: Dict[str, Any]) -> None:
+    """Raises InvalidRequest where a call with these arguments does not fit the function."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*arguments, **words)
+    except TypeError:
+        parameters = [name for name in signature.parameters if name != "self"]
+        title = function.__qualname__.replace(".__init__", "")
+        for name in words:
+            if name not in signature.parameters:
+                refuse_unknown(name, title, parameters)
+        at_most = len(arguments) - ("self" in signature.parameters)
+        for i, (name, parameter) in enumerate((name, signature.parameters[name]) for name in parameters):
+            is_given = name in words or (i < at_most and parameter.kind is parameter.POSITIONAL_OR_KEYWORD)
+            if parameter.default is parameter.empty and not is_given:
+                raise InvalidRequest(name, "nothing", f"it: {title}() needs it") from None
+            if name in words and i < at_most and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+                raise InvalidRequest(name, "given by position and by name", "one of them") from None
+        raise InvalidRequest("arguments", f"{at_most} without a name", f"fewer for {title}(): words are given by name") from None
+
+
+def refuse_unknown(name: str, title: str, known: Iterable[str]) -> NoReturn:
+    known = list(known)
+    near = _SYNONYMS.get(name)
+    if near not in known:
+        near = next(iter(difflib.get_close_matches(name, known, 1)), None)
+    raise InvalidRequest(name, f"an argument of {title}()", f"{near} (did you mean that?)" if near else
+                         f"one of {', '.join(known)}") from None
+
+
+def check_iterable(name: str, value: Any, accepted: str) -> "list[Any]":
+    """A list of what is one. Raises InvalidRequest."""
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        raise InvalidRequest(name, shown(value), accepted)
+    return list(value)
