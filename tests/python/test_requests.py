@@ -155,7 +155,8 @@ class Plans(PythonTest):
 
     def test_other_libraries_words_for_nothing(self):
         plain = attnsmith.plan(**SMALL, window_left=7, mask="causal", sm=90)
-        self.assertEqual(attnsmith.plan(**SMALL, window_left=7, window_right=3, softcap=0.0, mask="causal", sm=90), plain)
+        self.assertEqual(attnsmith.plan(**SMALL, window_left=7, window_right=0, softcap=0.0, mask="causal", sm=90), plain)
+        self.assert_refused("window_right", attnsmith.plan, **SMALL, window_left=7, window_right=3, mask="causal", sm=90)
         self.assertEqual(attnsmith.plan(**SMALL, window_left=-1, window_right=-1, sm=90), attnsmith.plan(**SMALL, sm=90))
 
     def test_tuning_files(self):

@@ -185,7 +185,7 @@ void add_export(Command& cache) {
         "  attnsmith cache export --cache kernels -o signed.bundle --sign-key release.key\n"
         "  attnsmith cache export --cache kernels --sm 90 --oci image --tag v1",
         run_export);
-    command.add_value("output", "FILE", "the bundle; replaced if it is there", "Options", "o");
+    command.add_output("FILE", "the bundle; replaced if it is there");
     command.add_value(
         "oci", "DIR",
         "instead of -o: the directory of an image layout; new, empty, or one that this command wrote, "

@@ -34,7 +34,7 @@ void add_keygen(Command& cache) {
                                          "is the public one, for those who\n"
                                          "are to trust the bundles. Neither replaces a file.\n\n"
                                          "Example:\n  attnsmith cache keygen -o release.key");
-    command.add_value("output", "FILE", "the secret key; the public one is FILE.pub", "Options", "o");
+    command.add_output("FILE", "the secret key; the public one is FILE.pub");
     command.add_switch("json", "print JSON");
     command.on_run(run_keygen);
 }

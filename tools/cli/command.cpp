@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstddef>
 #include <memory>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int kMostValues = 1 << 20;  // of one list
 constexpr const char* kCommonGroup = "Common options";
+constexpr const char* kOutput = "output";
 constexpr const char* kRepeatable = "verbose";  // the switch that means more when it is given again
 
 std::string suggestion(const std::string& word, const std::vector<std::string>& names,
@@ -142,6 +144,14 @@ void Command::add_value(const std::string& name, const std::string& kind, const 
                         const std::string& group, const std::string& short_name) {
     flags_.push_back({name, short_name, kind, help, group});
     add_option(app_, flags_.back())->expected(1);
+}
+
+void Command::add_output(const std::string& kind, const std::string& help, const std::string& older) {
+    flags_.push_back({kOutput, "o", kind, help, "Options"});
+    const std::string names = spellings(kOutput, "o") + (older.empty() ? "" : ",--" + older);
+    app_.add_option(names, CLI::callback_t(), help)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->expected(1);
 }
 
 void Command::add_switch(const std::string& name, const std::string& help, const std::string& short_name) {
@@ -300,6 +310,20 @@ void Command::refuse_command(const std::string& name) const {
                                suggestion(name, names)));
 }
 
+// The flag that an argument without one was meant for, as far as its spelling says; empty where it does not.
+std::string Command::flag_for(const std::string& argument) const {
+    if (argument.find('@') != argument.npos) return {};  // it may hold a password
+    const auto ends_with = [&](std::string_view end) { return argument.ends_with(end); };
+    const bool is_number = !argument.empty() && std::ranges::all_of(argument, [](unsigned char letter) {
+        return std::isdigit(letter) != 0;
+    });
+    const bool is_model = ends_with(".json") || std::ranges::count(argument, '/') == 1;
+    if (is_model && knows("model")) return "model";
+    if (is_number && knows("sm")) return "sm";
+    if (!is_number && knows(kOutput)) return kOutput;
+    return {};
+}
+
 void Command::refuse_extras() const {
     const std::vector<std::string> extras = app_.remaining();
     if (extras.empty()) return;
@@ -312,8 +336,10 @@ void Command::refuse_extras() const {
     }
     if (!children_.empty()) refuse_command(extra);
     const std::string taken = argument_ == nullptr ? "flags only" : "flags and one " + argument_->get_name();
-    throw BadUsage(fmt::format("{}: {} takes {}; see --help",
-                               problem::quote(without_password(extras.front())), app_.get_name(), taken));
+    const std::string flag = flag_for(extra);
+    throw BadUsage(fmt::format(
+        "{}: {} takes {}; {}", problem::quote(without_password(extras.front())), app_.get_name(), taken,
+        flag.empty() ? "see --help" : fmt::format("did you mean --{} {}?", flag, problem::quote(extra))));
 }
 
 // CLI11 takes whatever follows for the value.

@@ -74,6 +74,8 @@ class Command {
     // Names are without dashes: "page-size". `group` heads a part of the help; a short name is one letter.
     void add_value(const std::string& name, const std::string& kind, const std::string& help,
                    const std::string& group = "Options", const std::string& short_name = "");
+    // --output or -o; `older` is another spelling that is taken as well, and shown nowhere.
+    void add_output(const std::string& kind, const std::string& help, const std::string& older = "");
     void add_switch(const std::string& name, const std::string& help, const std::string& short_name = "");
     // --lse or --lse=false.
     void add_boolean(const std::string& name, const std::string& help, const std::string& group);
@@ -142,6 +144,7 @@ class Command {
     [[noreturn]] void refuse_command(const std::string& name) const;
     std::vector<std::string> command_names() const;
     std::vector<std::string> flag_names() const;
+    std::string flag_for(const std::string& argument) const;
     void refuse_extras() const;
     void refuse_repeats() const;
     void refuse_flags_as_values() const;

@@ -326,7 +326,7 @@ std::vector<Finding> tuning_findings(const Facts& facts) {
         finding.health = Health::fail;
         finding.text = error.what();
         finding.remedy =
-            "repair the file (attnsmith tune --out FILE makes one), or take it out of ATTNSMITH_TUNING";
+            "repair the file (attnsmith tune --output FILE makes one), or take it out of ATTNSMITH_TUNING";
     }
     return {finding};
 }

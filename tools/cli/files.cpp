@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -72,6 +74,25 @@ std::string read_up_to(const std::string& path, std::size_t most_bytes) {
     return text;
 }
 
+// "org/name", as the Hugging Face hub calls a model.
+bool is_hub_name(const std::string& path) {
+    const std::size_t slash = path.find('/');
+    if (slash == 0 || slash == path.npos || slash + 1 == path.size()) return false;
+    return path.front() != '.' && std::ranges::count(path, '/') == 1 && !path.ends_with(".json") &&
+           std::ranges::all_of(path, [](unsigned char letter) {
+               return std::isalnum(letter) != 0 || std::strchr("/-_.", letter) != nullptr;
+           });
+}
+
+// Nothing is downloaded: a name of the hub is told how its file is got.
+void refuse_hub_name(const std::string& path) {
+    if (::access(path.c_str(), F_OK) == 0 || !is_hub_name(path)) return;
+    throw BadUsage(
+        fmt::format("{0}: there is no such file; if it is a model of the Hugging Face hub, get its file by "
+                    "`hf download {0} config.json`, which prints the path to give",
+                    path));
+}
+
 }  // namespace
 
 std::string read_text(const std::string& path) { return read_up_to(path, engine::kMostTextBytes); }
@@ -109,6 +130,7 @@ void write_text(const std::string& path, const std::string& text) {
 }
 
 std::string read_model_text(const std::string& path) {
+    refuse_hub_name(path);
     const std::string file = path != "-" && is_directory(path) ? path + "/config.json" : path;
     std::string text = read_up_to(file, problem::kMostModelBytes + 1);
     if (text.size() <= problem::kMostModelBytes) return text;

@@ -7,6 +7,8 @@
 #include <exception>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "attnsmith/error.hpp"
 #include "attnsmith/version.hpp"
@@ -78,8 +80,12 @@ int run(int count, char** arguments) {
     }
     const Command& command = line.root().selected();
     set_verbosity(command);
-    // A command that holds others shows its help, as the program itself does.
-    if (!command.commands().empty()) return show_help(command);
+    if (!command.commands().empty()) {
+        std::vector<std::string> names;
+        for (const Command* one : command.commands()) names.push_back(one->name());
+        throw BadUsage(
+            fmt::format("{} needs a command: {}; see --help", command.path(), fmt::join(names, ", ")));
+    }
     return command.run();
 }
 

@@ -42,16 +42,16 @@ constexpr const char* kTuneDetails =
     "Of the usual ones short sequences, up to 1024 packed query rows (q_len times the query heads to each\n"
     "KV head), have tiles of their own; --max-rows N finds such a tile for a request of up to N rows.\n"
     "So have decodes, of up to 16 rows: their entries hold for any mask, and --decode measures them alone.\n"
-    "--out writes the best of each as a tuning table (schema attnsmith.tuning/1): entries for other\n"
+    "--output writes the best of each as a tuning table (schema attnsmith.tuning/1): entries for other\n"
     "attentions stay as they are in FILE. --tuning FILE, or ATTNSMITH_TUNING, lets planning go by it.\n"
     "Needs a GPU. Ctrl-C writes nothing, no JSON either (exit code 130). Exits 1 when something could not be "
     "measured; the\n"
     "rest is written all the same.\n\n"
     "Examples:\n"
-    "  attnsmith tune --out tuning.json\n"
-    "  attnsmith tune --head-dim 72 --q-heads 16 --mask causal --out tuning.json\n"
+    "  attnsmith tune --output tuning.json\n"
+    "  attnsmith tune --head-dim 72 --q-heads 16 --mask causal --output tuning.json\n"
     "  attnsmith tune --head-dim 64 --q-heads 16 --batch 32 --q-len 512 --kv-len 512 --max-rows 1024\n"
-    "  attnsmith tune --decode --model config.json --out tuning.json";
+    "  attnsmith tune --decode --model config.json --output tuning.json";
 
 constexpr std::int64_t kDefaultSeconds = 540;
 
@@ -188,7 +188,7 @@ MeasuredEntry entry_of(const TuningClass& of, const bench::TileSpeed& best,
 
 // The entries of the file that is to be written, if there is one.
 std::vector<MeasuredEntry> old_entries(const Command& command) {
-    const auto path = command.text("out");
+    const auto path = command.text("output");
     if (!path) return {};
     require_writable(*path);
     if (!std::filesystem::exists(*path)) return {};
@@ -278,7 +278,7 @@ int run_tune(const Command& command) {
         return watch.exit_code();
     }
     for (const MeasuredEntry& entry : tuned.entries) replace(entries, entry);
-    if (const auto path = command.text("out"); path && !tuned.entries.empty()) {
+    if (const auto path = command.text("output"); path && !tuned.entries.empty()) {
         write_text(*path, planner::to_json(entries));
         report["file"] = *path;
         report["file_entries"] = entries.size();
@@ -307,7 +307,7 @@ void add_tune(Command& parent) {
     Command& command =
         parent.add_command("tune", "Measure which tiles are the best on this machine's GPU", kTuneDetails);
     command.add_switch("json", "print JSON, when all is measured");
-    command.add_value("out", "FILE", "the tuning table to write, or to add to");
+    command.add_output("FILE", "the tuning table to write, or to add to", "out");
     command.add_value(
         "max-rows", "N",
         fmt::format("write entries for up to N packed query rows of a sequence and KV head (default: any; "
