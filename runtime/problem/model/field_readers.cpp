@@ -134,7 +134,7 @@ bool lists_type(std::string_view words, std::string_view word) {
 bool is_known_code(std::string_view model_type) {
     const TypeClass type = class_of(model_type);
     return (type == TypeClass::decoder || type == TypeClass::encoder || type == TypeClass::encoder_decoder) &&
-           !comes_with_code(model_type);
+           (!comes_with_code(model_type) || code_of(model_type) != model_type);
 }
 
 }  // namespace

@@ -297,11 +297,12 @@ constexpr TypeSinks kSinks[] = {
 };
 
 constexpr std::string_view kComeWithCode[] = {
-    "arctic",       "baichuan",        "baichuan_m1",    "btlm",      "chatglm",    "deci",
-    "deepseek",     "grok-1",          "hunyuan",        "internlm",  "internlm2",  "internvl_chat",
-    "jais",         "kimi_k2",         "kimi_vl",        "minicpm",   "minimax_m1", "minimax_text_01",
-    "nemotron-nas", "openelm",         "orion",          "phi3small", "phi4flash",  "qwen",
-    "RefinedWeb",   "RefinedWebModel", "stablelm_epoch", "Yi"};
+    "arctic",         "baichuan",   "baichuan_m1",     "btlm",           "chatglm",
+    "deci",           "deepseek",   "grok-1",          "hunyuan",        "hunyuan_v1_dense",
+    "hunyuan_v1_moe", "internlm",   "internlm2",       "internvl_chat",  "jais",
+    "kimi_k2",        "kimi_vl",    "minicpm",         "minimax_m1",     "minimax_text_01",
+    "nemotron-nas",   "openelm",    "orion",           "phi3small",      "phi4flash",
+    "qwen",           "RefinedWeb", "RefinedWebModel", "stablelm_epoch", "Yi"};
 
 struct TextType {
     std::string_view around;

@@ -202,7 +202,7 @@ class Finder {
         if (name == "position_embedding_type")
             return value.is_string() &&
                    (value == "alibi" || value.get<std::string>().starts_with("relative"));
-        // Files say it beside the list of layers that was made of it.
+        // Files have it with the list of layers that was made from it.
         if (name == "_sliding_window_pattern" && model_.lists("layer_types")) return false;
         if (shapes_windows(name)) {
             return !value.is_null() && std::ranges::any_of(planned_, [](const ModelAttention& attention) {

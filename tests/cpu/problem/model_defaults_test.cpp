@@ -99,7 +99,7 @@ TEST_CASE("class defaults of layer patterns", "[model]") {
     CHECK(layers("gemma3_text", "") == "sliding_attention/prefill 10;full_attention/prefill 2;");
     CHECK(layers("gemma3_text", R"(, "sliding_window_pattern": 3)") ==
           "sliding_attention/prefill 8;full_attention/prefill 4;");
-    // Older files say it beside layer_types; the class reads no such field.
+    // Older files have it with layer_types; the class reads no such field.
     CHECK(layers("gemma3_text", R"(, "_sliding_window_pattern": 3)") ==
           "sliding_attention/prefill 10;full_attention/prefill 2;");
     CHECK(layers("gpt_oss", "") == "sliding_attention/prefill 6;full_attention/prefill 6;");

@@ -52,7 +52,7 @@ def layers_text(layers):
 
 
 def judge(command, folder, file, field="", change=""):
-    """`field` is the one that was changed. The file's plan is returned beside the verdict."""
+    """`field` is the one that was changed. Returns the verdict and the file's plan."""
     model_type = file["model_type"]
     path = folder / "config.json"
     path.write_text(json.dumps(file))
