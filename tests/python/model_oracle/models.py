@@ -10,7 +10,7 @@ from transformers.models.auto import modeling_auto
 from . import recording
 from .configs import WINDOWS
 
-SECONDS = 20
+SECONDS = 60
 LONGEST = 9000
 # The heads that a published file of the type would have, in order of preference.
 MAPPINGS = ("MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING",
