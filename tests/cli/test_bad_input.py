@@ -210,7 +210,33 @@ class BadInput(CliTest):
     def test_commands(self):
         self.assert_refused(self.run_cli("plna"), "did you mean plan?")
         self.assert_refused(self.run_cli("cache", "lst"), "has no such command")
-        self.assert_refused(self.run_cli("plan", "check"), "\"check\": plan takes flags only")
+        self.assert_refused(self.run_cli("plan", "check"), "\"check\": plan takes flags only; see --help")
+        for command, *names in (("cache", "stat", "export"), ("bench", "jit")):
+            result = self.run_cli(command)
+            self.assert_refused(result, f"attnsmith {command} needs a command: ")
+            for name in names:
+                self.assertRegex(result.stderr, rf"\b{name}\b")
+
+    def test_arguments_without_their_flags(self):
+        for command, flag in ((("plan", "a/config.json"), "--model"), (("prewarm", "org/name"), "--model"), (("plan", "90"), "--sm"),
+                              (("cache", "export", "x.bundle"), "--output"), (("tune", "table.txt"), "--output")):
+            with self.subTest(command=command):
+                self.assert_refused(self.run_cli(*command), f'takes flags only; did you mean {flag} "{command[-1]}"?')
+        secret = self.run_cli("cache", "export", "http://user:SECRET@host/x")
+        self.assert_refused(secret, "takes flags only")
+        self.assertNotIn("SECRET", secret.stderr)
+
+    def test_names_of_the_hub(self):
+        for command in ("plan", "prewarm"):
+            self.assert_refused(self.run_cli(command, "--model", "meta-llama/Llama-3.1-8B", "--sm", "90"),
+                                "`hf download meta-llama/Llama-3.1-8B config.json`")
+        self.assert_refused(self.run_cli("plan", "--model", "models/llama.json", "--sm", "90"), "cannot be read")
+
+    def test_the_output_has_one_spelling_and_its_older_ones(self):
+        for flag in ("-o", "--output", "--out"):  # refused for its folder before a GPU is looked for
+            with self.subTest(flag=flag):
+                self.assert_refused(self.run_cli("tune", flag, "/nowhere/table.json"), "/nowhere/table.json")
+        self.assertNotIn("--out ", self.run_cli("tune", "--help").stdout)
         self.assert_refused(self.run_cli("help", "plna"), "did you mean plan?")
         self.assert_refused(self.run_cli("help", "plan", "x"), "plan has no such command")
         self.assert_refused(self.run_cli("--sm", "90", "plan"), "--sm")

@@ -22,13 +22,8 @@ import statistics
 import sys
 from dataclasses import dataclass
 
-from launches import graph_of, import_attnsmith
+from launches import end_with_reader, graph_of, import_attnsmith, torch, why_skipped
 from peers import report
-
-try:
-    import torch
-except ImportError:  # --list, and tests of what is counted, need none
-    torch = None
 
 SCHEMA = "attnsmith.append-bench/1"
 TOKENS = (1, 8, 64, 512, 2048, 8192, 32768, 131072)
@@ -410,14 +405,15 @@ def parser():
 
 
 def main(argv=None):
+    end_with_reader()
     arguments = parser().parse_args(argv)
     selected = cases(arguments.tokens, arguments.heads, arguments.kv, arguments.head_dim, arguments.page_size)
     if arguments.list:
         for case in selected:
             print("%-48s %10.3f MB" % (case.name, case.bytes / 1e6))
         return 0
-    if torch is None or not torch.cuda.is_available():
-        print("skipped: %s" % ("torch is not installed" if torch is None else "no GPU"))
+    if (reason := why_skipped()) is not None:
+        print("skipped: " + reason)
         return 77
     attnsmith = import_attnsmith()
     flashinfer, why_not = import_flashinfer()

@@ -7,7 +7,15 @@
 # line of tests/cpu/architecture/ledger.py, for the ledger of the Python tests. With JOURNAL a suite that was cut
 # off goes on where it was: it names the file that keeps what has passed.
 set -u
+usage() { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; }
+[ "${1:-}" = --help ] && { usage; exit 0; }
+if [ $# -lt 2 ] || [ ! -x "$1/attnsmith" ]; then
+    usage >&2
+    printf 'gpu_run.sh: error: %s\n' "${1:+$1 holds no attnsmith, or }give BIN and OUT" >&2
+    exit 2
+fi
 root=$(cd "$(dirname "$0")/../.." && pwd)
+mkdir -p "$2" || exit 2
 bin=$(realpath "$1") out=$(realpath "$2")
 shift 2
 sections=${*:-doctor suite check jit speed sanitize}

@@ -1,7 +1,25 @@
 """What the scripts here have in common that launch attnsmith by themselves."""
 
 import pathlib
+import signal
 import sys
+
+try:
+    import torch
+except ImportError:  # help, lists and tests need none
+    torch = None
+
+
+def why_skipped():
+    """Why nothing can be measured on this machine; None where it can."""
+    if torch is None:
+        return "PyTorch is not installed (pip install torch)"
+    return None if torch.cuda.is_available() else "no GPU"
+
+
+def end_with_reader():
+    """A reader such as `head` that stops early ends the script without a traceback."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def import_attnsmith():
@@ -16,8 +34,6 @@ def import_attnsmith():
 
 def graph_of(calls):
     """A CUDA graph of all of them, one after the other. They are made once before, for what a first launch sets up."""
-    import torch
-
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

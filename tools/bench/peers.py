@@ -9,7 +9,9 @@ tools/bench/README.md says how to install the peers and how to read the tables.
 
 import sys
 
+from launches import end_with_reader
 from peers.main import main  # the package beside this file
 
 if __name__ == "__main__":
+    end_with_reader()
     sys.exit(main())

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """What a call from Python costs the host, with torch on a GPU: python_overhead.py [--calls N] [--rounds N] [--json].
 
 The problems are tiny, so that the GPU is never behind. Each round enqueues CALLS calls of one case and waits outside of
@@ -11,18 +12,14 @@ wheel, is what is measured.
 import argparse
 import ctypes
 import gc
+import importlib
 import json
 import statistics
 import sys
 import time
 
-import torch
-
-from launches import import_attnsmith
+from launches import import_attnsmith, torch, why_skipped
 from peers.providers import PROVIDERS
-
-attnsmith = import_attnsmith()
-import attnsmith.torch  # noqa: E402, F811
 
 
 SCALE = "empty ctypes call, for scale"
@@ -50,7 +47,7 @@ def measure(functions, calls, rounds):
     return {name: (statistics.median(some), min(some)) for name, some in times.items()}
 
 
-def empty_call():
+def empty_call(attnsmith):
     """A C function that does nothing, with as many arguments as a plain function's launch has."""
     function = attnsmith.default_runtime()._library.functions["attnsmith_abi_version"]  # ignores them
     function.argtypes, function.restype = [ctypes.c_void_p] * 6, ctypes.c_int
@@ -75,7 +72,7 @@ def peer(name):
     return None
 
 
-def cases():
+def cases(attnsmith):
     def randn(*shape):
         return torch.randn(shape, device="cuda").bfloat16()
 
@@ -102,7 +99,7 @@ def cases():
         peers["FlashInfer, single prefill"] = lambda: flashinfer.single_prefill_with_kv_cache(
             dense_q[0], dense_k[0], dense_k[0], causal=True)
     return {
-        SCALE: empty_call(),
+        SCALE: empty_call(attnsmith),
         "bare launch, for scale": bare_launch(call, stream),
         "Call.launch()": call.launch,
         "Call.launch(stream)": lambda: call.launch(stream),
@@ -119,16 +116,18 @@ def cases():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=51)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("skipped: no GPU")
+    if (reason := why_skipped()) is not None:
+        print("skipped: " + reason)
         return 77
+    attnsmith = import_attnsmith()
+    importlib.import_module("attnsmith.torch")
     with torch.no_grad():
-        results = measure(cases(), arguments.calls, arguments.rounds)
+        results = measure(cases(attnsmith), arguments.calls, arguments.rounds)
     if arguments.json:
         print(json.dumps({"device": torch.cuda.get_device_name(), "attnsmith": attnsmith.__version__,
                           "microseconds": {name: {"median": median, "least": least}

@@ -19,12 +19,7 @@ import json
 import pathlib
 import sys
 
-from launches import import_attnsmith
-
-try:
-    import torch
-except ImportError:  # --list needs none
-    torch = None
+from launches import end_with_reader, import_attnsmith, torch, why_skipped
 
 SCHEMA = "attnsmith.scheme-errors/1"
 BATCH, QUERIES, KEYS, Q_HEADS, KV_HEADS, HEAD_DIM = 2, 64, 4096, 32, 8, 128
@@ -318,14 +313,15 @@ def parser():
 
 
 def main(argv=None):
+    end_with_reader()
     arguments = parser().parse_args(argv)
     if arguments.list:
         print("attention: " + "; ".join(name_of(*scheme) for scheme in SCHEMES))
         print("latents: " + "; ".join(name_of(*scheme) for scheme in LATENT_SCHEMES))
         print("inputs: " + "; ".join(INPUTS))
         return 0
-    if torch is None or not torch.cuda.is_available():
-        print("skipped: %s" % ("torch is not installed" if torch is None else "no GPU"))
+    if (reason := why_skipped()) is not None:
+        print("skipped: " + reason)
         return 77
     attnsmith = import_attnsmith()
     module, why_not = import_peer()

@@ -14,11 +14,7 @@ import json
 import statistics
 import sys
 
-import torch
-
-from launches import graph_of, import_attnsmith
-
-attnsmith = import_attnsmith()
+from launches import graph_of, import_attnsmith, torch, why_skipped
 
 # The sizes that kernels are picked for: one of each kind that there is.
 BATCHES = (1, 32)
@@ -124,7 +120,10 @@ def main():
         parser.add_argument(flag, type=int, default=value)
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
-    kernels = attnsmith.Runtime().prepare_set(dtype=arguments.dtype, q_heads=arguments.q_heads, kv_heads=arguments.kv_heads,
+    if (reason := why_skipped()) is not None:
+        print("skipped: " + reason)
+        return 77
+    kernels = import_attnsmith().Runtime().prepare_set(dtype=arguments.dtype, q_heads=arguments.q_heads, kv_heads=arguments.kv_heads,
                                               head_dim=arguments.head_dim, mask="causal", kv="paged", page_size=arguments.page_size)
     by_name, results = kernels_of(kernels), {}
     for name, q_lens, kv_lens in STEPS:
@@ -143,4 +142,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """A model of transformers by attnsmith, beside torch's SDPA and other libraries:
 
     transformers_models.py tokens [--model NAME ...] [--batch N ...]      tokens per second of generation, each way to generate

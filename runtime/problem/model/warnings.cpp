@@ -6,7 +6,6 @@
 #include <cctype>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,38 +58,18 @@ std::string evened(std::string_view name) {
     return text;
 }
 
-// What follows a type's words in `name`, in whatever order they are: the classes of hunyuan_v1_moe are
-// called HunYuanMoEV1Model and the like.
-std::optional<std::string_view> behind_words(std::string_view name, std::string_view model_type) {
-    std::vector<std::string> words;
-    while (!model_type.empty()) {
-        const std::size_t end = std::min(model_type.find('_'), model_type.size());
-        if (std::string word = evened(model_type.substr(0, end)); !word.empty())
-            words.push_back(std::move(word));
-        model_type.remove_prefix(std::min(end + 1, model_type.size()));
-    }
-    if (words.empty()) return std::nullopt;
-    while (!words.empty()) {
-        const auto next =
-            std::ranges::find_if(words, [&](const std::string& word) { return name.starts_with(word); });
-        if (next == words.end()) return std::nullopt;
-        name.remove_prefix(next->size());
-        words.erase(next);
-    }
-    return name;
-}
-
 bool is_of_family(std::string_view class_name, std::string_view model_type) {
     for (const std::string_view part : {"_text_model", "_vision_model", "_text"}) {
         if (model_type.ends_with(part)) model_type.remove_suffix(part.size());
     }
     const std::string name = evened(class_name);
-    const std::optional<std::string_view> task = behind_words(name, model_type);
-    if (!task) return false;
+    const std::string family = evened(model_type);
+    if (family.empty() || !name.starts_with(family)) return false;
+    const std::string_view task = std::string_view(name).substr(family.size());
     return std::ranges::any_of(
         std::initializer_list<std::string_view>{"for", "model", "lmheadmodel", "pretrainedmodel",
                                                 "doubleheadsmodel", "text", "vision"},
-        [&](std::string_view begin) { return task->starts_with(begin); });
+        [&](std::string_view begin) { return task.starts_with(begin); });
 }
 
 // "Bi", "Bidirectional" or "Encoder" as a word of a class's name, as in LlamaBiForMNTP.

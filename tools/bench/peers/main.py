@@ -139,6 +139,8 @@ def main(argv: Optional[List[str]] = None) -> int:
     present = [name for name, reason in reasons.items() if not reason]
     if not present or not selected:
         return fail("nothing to measure: no %s selected (see --list)" % ("case" if present else "provider present"))
+    if "attnsmith" in options.provider and reasons["attnsmith"]:
+        return fail("attnsmith cannot be measured: %s; --provider names peers alone" % reasons["attnsmith"])
     started = time.monotonic()
     runner = Runner(present, options.isolate, options.seconds, options.rounds, options.compile_seconds, options.jobs,
                     say, own_sets=options.own, rest=options.rest)
