@@ -119,6 +119,14 @@ class Dense(FlashTest):
                 self.assert_refused(name, attnsmith.InvalidRequest, fa.flash_attn_func, *(x.bfloat16() for x in (q, k, v)),
                                     **{name: value})
 
+    def test_a_causal_mask_ends_windows_at_the_query(self):
+        """As in FlashAttention; attnsmith's functions refuse a bound to the right beside it."""
+        q, k, v = self.dense(4, 6)
+        for window, passed in (((2, 3), (2, None)), ((2, -1), (2, None)), ((-1, 3), None), (torch.tensor([2, 2]), (2, None))):
+            self.assert_same(fa.flash_attn_func(q, k, v, causal=True, window_size=window),
+                             batched(q, k, v, causal=True, window_size=(passed or (-1,))[0:1] + (-1,))[0])
+            self.assertEqual(self.calls[-1][2]["window"], passed)
+
     def test_scheduler_metadata_is_nothing(self):
         told = fa.get_scheduler_metadata(batch_size=2, max_seqlen_q=1, max_seqlen_k=9, num_heads_q=4, num_heads_kv=2, headdim=8)
         self.assertIsNone(told)
@@ -684,17 +692,17 @@ class Errors(FlashTest):
                 (dense, (q, k, v), "k.requires_grad", "k.requires_grad"),
                 (fa.flash_attn_kvpacked_func, (q, packed), "v.requires_grad", "kv.requires_grad"),
                 (fa.flash_attn_qkvpacked_func, (qkv,), "q.requires_grad", "qkv.requires_grad"),
-                (varlen, ragged, "batch.kv_indptr.shape[0]", "cu_seqlens_k.shape[0]"),
+                (varlen, ragged, "kv_indptr.shape[0]", "cu_seqlens_k.shape[0]"),
                 (varlen, ragged, "max_q_len", "max_seqlen_q"),
                 (fa.flash_attn_varlen_qkvpacked_func, (qkv[0], offsets, 5), "q_indptr", "cu_seqlens"),
-                (cached, (q, k, v), "k.shape", "k_cache.shape"), (cached, (q, k, v), "batch.kv_lens", "cache_seqlens")):
+                (cached, (q, k, v), "k.shape", "k_cache.shape"), (cached, (q, k, v), "kv_lens", "cache_seqlens")):
             error = attnsmith.InvalidRequest(field, "it", f"another, such as {field.partition('.')[0]}.detach()")
             name = "varlen_attention" if "varlen" in function.__name__ else "attention"
             words = {"s_aux": torch.rand(4)} if field.startswith("sinks") else {}
             with self.subTest(field), unittest.mock.patch.object(functions, name, side_effect=error):
                 caught = self.assert_refused(re.escape(named), attnsmith.InvalidRequest, function, *arguments, **words)
                 self.assertEqual((caught.field, caught.value), (named, "it"))
-                if "." in field and not field.startswith("batch."):
+                if "." in field:
                     self.assertIn(f" {named.partition('.')[0]}.detach()", str(caught))
         for field, named in (("kv_lens", "cache_seqlens"), ("k.dtype", "k.dtype"), ("k_cache.shape", "k_cache.shape"),
                              ("rope_table.shape", "rotary_cos.shape"), ("page_table", "block_table")):

@@ -525,7 +525,7 @@ class WithoutJax(unittest.TestCase):
 
     def test_what_is_missing_is_named(self):
         call = ("import attnsmith\ntry:\n    attnsmith.jax.attention(1, 2, 3)\n"
-                "except attnsmith.Error as error:\n    print(type(error).__name__, error)\n")
+                "except (attnsmith.Error, ImportError) as error:\n    print(type(error).__name__, error)\n")
         self.assertRegex(self.said("sys.modules['jax'] = None\n" + call),
                          r"^ImportError attnsmith.jax needs JAX: pip install 'jax\[cuda12\]'")
         old = ("import types\nsys.modules['jax'] = types.SimpleNamespace(__version__='0.4.30')\n"

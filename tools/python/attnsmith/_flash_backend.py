@@ -93,7 +93,7 @@ def _flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, cum_seq_
         raise Unsupported("alibi_slopes of each sequence")
     if alibi_slopes is not None and not is_causal:  # torch's fall to both sides of a query
         raise Unsupported("alibi_slopes that are not causal")
-    words: Dict[str, Any] = {"causal": is_causal, "window": (window_size_left, window_size_right), "scale": scale,
+    words: Dict[str, Any] = {"causal": is_causal, "window": (window_size_left, None if is_causal else window_size_right), "scale": scale,
                              "alibi_slopes": alibi_slopes, "return_lse": True, "lse_order": "HND",
                              "out": torch.empty_like(query)}
     if cum_seq_q is None and cum_seq_k is None:

@@ -60,6 +60,12 @@ def pair(window: Any) -> "Tuple[Optional[int], Optional[int]]":
     return _bound("window_left", left), _bound("window_right", right)
 
 
+def to_either_side(reach: Optional[int], causal: bool) -> "Optional[Tuple[int, Optional[int]]]":
+    """The window of a number that reaches as far to either side, which a causal mask ends at the query: with it a bound to
+    the right is refused. None is no window."""
+    return None if reach is None else (reach, None if causal else reach)
+
+
 def is_pair(window: Any) -> bool:
     """Whether it is what pair() gives: a quick look for what is seldom anything else."""
     if window.__class__ is not tuple or len(window) != 2:

@@ -13,7 +13,7 @@ import torch
 from . import _torch_ops, functions  # noqa: F401  (so that no operator is defined while a graph is compiled)
 from ._attend import attend
 from ._forms import Form, Problem, batch_views, need_same_tokens
-from ._options import Options
+from ._options import Options, to_either_side
 from ._tracing import wants_operators
 from ._views import View
 
@@ -47,7 +47,7 @@ def attend_spans(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, spans: torch
     if rows > 1 and q_len > 1 and q.stride(0) != q_len * q.stride(2):
         q = q.transpose(1, 2).contiguous().transpose(1, 2)
     q_indptr, kv_indptr = _sequences(spans, rows, q_len, pitch)
-    options = (causal, None if window is None else (window, window), None, softcap, scale, False, "default", "default", None, pitch)
+    options = (causal, to_either_side(window, causal), None, softcap, scale, False, "default", "default", None, pitch)
     return cast(torch.Tensor, attend(_FORM, (q, k, v, None, sinks, None, q_indptr, kv_indptr), options, None))
 
 
@@ -89,7 +89,7 @@ def _attend_in_a_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, q_indptr
         k, v = _with_pitch(k, pitch), _with_pitch(v, pitch)
     o = functions.varlen_attention(
         q.reshape(rows * q_len, *q.shape[2:]), in_a_row(k, pitch), in_a_row(v, pitch), q_indptr, kv_indptr, max_q_len=q_len,
-        max_kv_len=k.shape[1], causal=causal, window=None if window is None else (window, window), scale=scale,
+        max_kv_len=k.shape[1], causal=causal, window=to_either_side(window, causal), scale=scale,
         softcap=softcap, sinks=sinks)
     return cast(torch.Tensor, o.view(rows, q_len, *o.shape[1:]))
 

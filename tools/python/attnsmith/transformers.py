@@ -29,6 +29,7 @@ except ImportError as error:
     raise missing("attnsmith.transformers", "PyTorch and transformers", "torch transformers", error) from error
 
 from . import _heads_first, _spans, _transformers_masks, functions
+from ._options import to_either_side
 from ._served import Served
 from ._transformers_masks import Said
 from .errors import InvalidRequest, Unsupported
@@ -170,8 +171,8 @@ def _has_offsets(words: Dict[str, Any]) -> bool:
     return words.get("cu_seq_lens_q") is not None and words.get("cu_seq_lens_k") is not None
 
 
-def _window_of(said: Said) -> Optional[Tuple[int, int]]:
-    return None if said.window is None else (said.window, said.window)
+def _window_of(said: Said) -> Optional[Tuple[int, Optional[int]]]:
+    return to_either_side(said.window, said.causal)
 
 
 def _attend_ragged(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, said: Said, words: Dict[str, Any],

@@ -605,8 +605,8 @@ def _options(one_query: bool, dropout_p: Any, softmax_scale: Any, causal: Any, w
     if isinstance(causal, numbers.Integral) and causal in (0, 1):
         causal = bool(causal)
     window = _window(window_size)
-    if causal is True and isinstance(window, tuple):  # whose right side flash-attn does not read then
-        window = None if window[0] is None else (window[0], 0)
+    if causal and isinstance(window, tuple):  # as FlashAttention has it: the mask ends at the query
+        window = None if window[0] is None else (window[0], None)
     slopes = _one_row(alibi_slopes)
     sees_later_keys = not causal and (not isinstance(window, tuple) or window[1] != 0)
     if slopes is not None and sees_later_keys and not one_query:
