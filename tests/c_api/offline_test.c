@@ -421,7 +421,8 @@ static void test_bad_specs(void) {
     float32.dtype = ATTNSMITH_FP32;
     odd.head_dim_qk = 60;
     char* none = NULL;
-    fails(attnsmith_request_json(&float32, NULL, &none, &error), ATTNSMITH_UNSUPPORTED, "dtype fp32 is not supported");
+    fails(attnsmith_request_json(&float32, NULL, &none, &error), ATTNSMITH_UNSUPPORTED,
+          "dtype fp32 is not supported");
     fails(attnsmith_request_json(&odd, NULL, &none, &error), ATTNSMITH_UNSUPPORTED,
           "the next larger one that is built is 64");
 
