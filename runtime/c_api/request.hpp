@@ -10,7 +10,7 @@
 namespace attnsmith::c_api {
 
 // `name` is that of the argument, e.g. "spec" or "specs[2]". What is checked here is what C++ cannot express;
-// the rest is validated where the spec is used. Throws Unsupported for an op that is not built.
+// the rest is validated where the spec is used. Throws Unsupported for an op that is not supported.
 AttentionSpec read_spec(const attnsmith_spec* given, std::string_view name);
 PlanSizes read_sizes(const attnsmith_sizes* given);  // null: the default
 

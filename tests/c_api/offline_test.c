@@ -424,7 +424,7 @@ static void test_bad_specs(void) {
     fails(attnsmith_request_json(&float32, NULL, &none, &error), ATTNSMITH_UNSUPPORTED,
           "dtype fp32 is not supported");
     fails(attnsmith_request_json(&odd, NULL, &none, &error), ATTNSMITH_UNSUPPORTED,
-          "the next larger one that is built is 64");
+          "supported are multiples of 8 up to 512; the next is 64");
 
     attnsmith_spec append = small_spec();
     append.op = ATTNSMITH_OP_APPEND;

@@ -215,7 +215,7 @@ class BadInput(CliTest):
             result = self.run_cli(command)
             self.assert_refused(result, f"attnsmith {command} needs a command: ")
             for name in names:
-                self.assertRegex(result.stderr, rf"\b{name}\b")
+                self.assertRegex(result.err, rf"\b{name}\b")
 
     def test_arguments_without_their_flags(self):
         for command, flag in ((("plan", "a/config.json"), "--model"), (("prewarm", "org/name"), "--model"), (("plan", "90"), "--sm"),
@@ -224,7 +224,7 @@ class BadInput(CliTest):
                 self.assert_refused(self.run_cli(*command), f'takes flags only; did you mean {flag} "{command[-1]}"?')
         secret = self.run_cli("cache", "export", "http://user:SECRET@host/x")
         self.assert_refused(secret, "takes flags only")
-        self.assertNotIn("SECRET", secret.stderr)
+        self.assertNotIn("SECRET", secret.err)
 
     def test_names_of_the_hub(self):
         for command in ("plan", "prewarm"):
@@ -236,7 +236,7 @@ class BadInput(CliTest):
         for flag in ("-o", "--output", "--out"):  # refused for its folder before a GPU is looked for
             with self.subTest(flag=flag):
                 self.assert_refused(self.run_cli("tune", flag, "/nowhere/table.json"), "/nowhere/table.json")
-        self.assertNotIn("--out ", self.run_cli("tune", "--help").stdout)
+        self.assertNotIn("--out ", self.run_cli("tune", "--help").out)
         self.assert_refused(self.run_cli("help", "plna"), "did you mean plan?")
         self.assert_refused(self.run_cli("help", "plan", "x"), "plan has no such command")
         self.assert_refused(self.run_cli("--sm", "90", "plan"), "--sm")

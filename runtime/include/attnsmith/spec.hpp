@@ -120,7 +120,7 @@ struct AttentionRequest {
 };
 
 // Parses and validates a JSON request. Throws InvalidRequest naming the field, Unsupported for an `op`, a
-// dtype or a head dimension that is not built.
+// dtype or a head dimension that is not supported.
 ATTNSMITH_API AttentionRequest parse_request(std::string_view json);
 
 // The validated request as JSON with every default filled in. Throws InvalidRequest.

@@ -116,10 +116,8 @@ struct Remark {
     std::string_view type, text;
 };
 
-constexpr std::string_view kThreePositions =
-    "a position of three numbers (M-RoPE) is not built in this version";
-constexpr std::string_view kNormBehind =
-    "a norm of q and k behind their rotation is not built in this version";
+constexpr std::string_view kThreePositions = "a position of three numbers (M-RoPE) is not supported";
+constexpr std::string_view kNormBehind = "a norm of q and k behind their rotation is not supported";
 // The published code of other types rotates neighbours in any case.
 constexpr std::string_view kReadRopeInterleave[] = {"deepseek_v3", "glm4_moe_lite", "kimi_k2", "youtu"};
 
@@ -242,7 +240,7 @@ LayerAppend append_of(ModelReader& model, const LayerKind& kind, const Attention
     const bool latent = decode.op == Op::mla;
     if (const std::string field = other_norm(model, *known); !field.empty()) {
         append.refusal =
-            fmt::format("a norm of q and k that is no RMS norm of each head is not built ({})", field);
+            fmt::format("a norm of q and k that is no RMS norm of each head is not supported ({})", field);
         return append;
     }
     if (rotates(*known, kind, decode)) {

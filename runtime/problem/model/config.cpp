@@ -43,25 +43,21 @@ struct Obstacle {
 };
 
 constexpr Obstacle kObstacles[] = {
-    {"relative_attention_num_buckets",
-     "a learned relative position bias on the logits is not built in this version"},
-    {"relative_attention", "disentangled relative attention is not built in this version"},
-    {"use_relative_position_bias",
-     "a learned relative position bias on the logits is not built in this version"},
-    {"use_shared_relative_position_bias",
-     "a learned relative position bias on the logits is not built in this version"},
-    {"blocksparse_block_size", "block-sparse attention is not built in this version"},
-    {"attention_window", "local attention with global tokens is not built in this version"},
-    {"index_topk_blocks", "attention to blocks of keys that an indexer selects is not built in this version"},
-    {"index_kpool", "attention to pools of keys that an indexer selects is not built in this version"},
-    {kSelectedKeys, "attention to keys that an indexer selects is not built in this version"},
-    {"indexer_n_heads", "attention to keys that an indexer selects is not built in this version"},
-    {"indexer_budget", "attention to keys that an indexer selects is not built in this version"},
-    {"sparse_config", "sparse attention is not built in this version"},
-    {"linear_attn_config", "linear attention is not built in this version"},
+    {"relative_attention_num_buckets", "a learned relative position bias on the logits is not supported"},
+    {"relative_attention", "disentangled relative attention is not supported"},
+    {"use_relative_position_bias", "a learned relative position bias on the logits is not supported"},
+    {"use_shared_relative_position_bias", "a learned relative position bias on the logits is not supported"},
+    {"blocksparse_block_size", "block-sparse attention is not supported"},
+    {"attention_window", "local attention with global tokens is not supported"},
+    {"index_topk_blocks", "attention to blocks of keys that an indexer selects is not supported"},
+    {"index_kpool", "attention to pools of keys that an indexer selects is not supported"},
+    {kSelectedKeys, "attention to keys that an indexer selects is not supported"},
+    {"indexer_n_heads", "attention to keys that an indexer selects is not supported"},
+    {"indexer_budget", "attention to keys that an indexer selects is not supported"},
+    {"sparse_config", "sparse attention is not supported"},
+    {"linear_attn_config", "linear attention is not supported"},
     {"hybrid_layer_pattern", "this pattern of layers is not read by this version"},
-    {"scale_attn_by_inverse_layer_idx",
-     "a scale that differs from layer to layer is not built in this version"},
+    {"scale_attn_by_inverse_layer_idx", "a scale that differs from layer to layer is not supported"},
 };
 
 bool is_bidirectional(ModelReader& model) {
@@ -115,18 +111,17 @@ std::string obstacle(ModelReader& model, bool bidirectional) {
     if (const std::string_view reason = refusal_of(model.model_type()); !reason.empty())
         return std::string(reason);
     if (model.word({"position_embedding_type"}).value_or("").starts_with("relative")) {
-        return fmt::format(
-            "relative positions on the logits are not built in this version ({}position_embedding_type)",
-            model.prefix());
+        return fmt::format("relative positions on the logits are not supported ({}position_embedding_type)",
+                           model.prefix());
     }
     const bool symmetric_alibi = bidirectional && has_alibi(model);
-    return symmetric_alibi ? "a symmetric ALiBi of an encoder is not built in this version" : "";
+    return symmetric_alibi ? "a symmetric ALiBi of an encoder is not supported" : "";
 }
 
 // Why a prefill cannot be planned, where the decode can; empty where it can. The tokens of a prefix see each
 // other, those behind it only what was before.
 std::string prefix_reason(ModelReader& model) {
-    constexpr const char* kReason = "a mask whose prefix is seen by all is not built in this version";
+    constexpr const char* kReason = "a mask whose prefix is seen by all is not supported";
     if (class_of(model.file_model_type()) == TypeClass::prefix_lm)
         return fmt::format("{} (model_type {})", kReason, model.file_model_type());
     for (const std::string_view name : {"attn_config.prefix_lm", "position_encoding_2d"}) {
@@ -388,10 +383,10 @@ class Planner {
         spec.kv_dtype = prefill.kv_dtype, spec.kv_scale = prefill.kv_scale;
         spec.consistency = prefill.consistency;
         if (prefill.precision != Precision::standard)
-            return refuse(name, "op mla has no precision but the default in this version");
+            return refuse(name, "op mla has no precision but the default");
         if (prefill.softcap || prefill.alibi || prefill.sink || prefill.window_left || prefill.window_right ||
             prefill.attention_chunk)
-            return refuse(name, "op mla has no windows, chunks, softcap, ALiBi or sinks in this version");
+            return refuse(name, "op mla has no windows, chunks, softcap, ALiBi or sinks");
         try {
             add(kind, "decode", spec, {options_.batch, 1, options_.kv_len});
             add_append(kind, spec);

@@ -74,7 +74,7 @@ std::string dense_condition(const ModelReader::Sourced& selected) {
 std::string selection_refusal(const ModelReader::Sourced& selected, std::int64_t kv_len) {
     if (kv_len <= selected.number) return "";
     return fmt::format(
-        "attention to keys that an indexer selects is not built in this version: {} is {}, and kv_len {} is "
+        "attention to keys that an indexer selects is not supported: {} is {}, and kv_len {} is "
         "more; while a sequence has at most {} keys dense attention is the same, and a kv_len of up to {} is "
         "planned",
         selected.source.field, selected.number, kv_len, selected.number, selected.number);

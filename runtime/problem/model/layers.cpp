@@ -71,12 +71,10 @@ void finish(ModelReader& model, LayerKind& kind, bool bidirectional) {
         set_window(model, kind, bidirectional);
     } else if (kind.name == kChunked) {
         set_chunk(model, kind);
-        if (bidirectional)
-            kind.refusal = "what a chunk of a bidirectional model sees is not built in this version";
+        if (bidirectional) kind.refusal = "what a chunk of a bidirectional model sees is not supported";
     } else if (kind.name != kFull) {
         kind.name = field_name(kind.name);
-        kind.refusal =
-            fmt::format("layer type {} ({} layers) is not built in this version", kind.name, kind.layers);
+        kind.refusal = fmt::format("layer type {} ({} layers) is not supported", kind.name, kind.layers);
     }
 }
 

@@ -389,23 +389,20 @@ struct TypeRefusal {
 
 // Types whose code computes another attention than any kernel here, though no field of theirs says so.
 constexpr TypeRefusal kRefused[] = {
-    {"big_bird", "block-sparse attention is not built in this version (model_type big_bird)"},
-    {"diffllama", "differential attention is not built in this version (model_type diffllama)"},
-    {"longformer", "local attention with global tokens is not built in this version (model_type longformer)"},
-    {"longt5", "local attention with a learned bias is not built in this version (model_type longt5)"},
-    {"mpnet",
-     "a learned relative position bias on the logits is not built in this version (model_type mpnet)"},
-    {"mt5", "a learned relative position bias on the logits is not built in this version (model_type mt5)"},
-    {"nystromformer", "attention by landmarks is not built in this version (model_type nystromformer)"},
-    {"phi4flash",
-     "differential attention beside Mamba layers is not built in this version (model_type phi4flash)"},
-    {"phi3small", "block-sparse attention is not built in this version (model_type phi3small)"},
-    {"reformer", "attention by hashed buckets is not built in this version (model_type reformer)"},
-    {"t5", "a learned relative position bias on the logits is not built in this version (model_type t5)"},
-    {"transfo-xl", "relative positions on the logits are not built in this version (model_type transfo-xl)"},
-    {"umt5", "a learned relative position bias on the logits is not built in this version (model_type umt5)"},
-    {"xlnet",
-     "permuted masks and relative positions on the logits are not built in this version (model_type xlnet)"},
+    {"big_bird", "block-sparse attention is not supported (model_type big_bird)"},
+    {"diffllama", "differential attention is not supported (model_type diffllama)"},
+    {"longformer", "local attention with global tokens is not supported (model_type longformer)"},
+    {"longt5", "local attention with a learned bias is not supported (model_type longt5)"},
+    {"mpnet", "a learned relative position bias on the logits is not supported (model_type mpnet)"},
+    {"mt5", "a learned relative position bias on the logits is not supported (model_type mt5)"},
+    {"nystromformer", "attention by landmarks is not supported (model_type nystromformer)"},
+    {"phi4flash", "differential attention beside Mamba layers is not supported (model_type phi4flash)"},
+    {"phi3small", "block-sparse attention is not supported (model_type phi3small)"},
+    {"reformer", "attention by hashed buckets is not supported (model_type reformer)"},
+    {"t5", "a learned relative position bias on the logits is not supported (model_type t5)"},
+    {"transfo-xl", "relative positions on the logits are not supported (model_type transfo-xl)"},
+    {"umt5", "a learned relative position bias on the logits is not supported (model_type umt5)"},
+    {"xlnet", "permuted masks and relative positions on the logits are not supported (model_type xlnet)"},
 };
 
 }  // namespace

@@ -25,9 +25,9 @@ struct OpTraits {
     BoundShape (*check_tensors)(const Problem& problem, const Operands& operands);
 };
 
-// Null where the op is not built.
+// Null where the op is not supported.
 const OpTraits* find_op(Op op);
-// Throws Unsupported where the op is not built.
+// Throws Unsupported where the op is not supported.
 const OpTraits& op_traits(Op op);
 
 // The field that says the head dimension of an op's request, where it has two: the others follow from it.

@@ -53,7 +53,7 @@ inline std::int64_t key_dim(const AttentionSpec& spec) {
 
 // Takes FlashAttention's and FlashInfer's words for nothing: softcap 0, a window bound of -1, and a right
 // bound beside a causal mask. Throws InvalidRequest naming the first field that is wrong, Unsupported for an
-// op, a dtype or a head dimension that is not built.
+// op, a dtype or a head dimension that is not supported.
 Problem validate(const AttentionSpec& spec, const PlanSizes& sizes);
 
 // What validate() says of the sizes, of a problem whose spec is a validated one's. Allocates only to throw.

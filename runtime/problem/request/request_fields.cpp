@@ -30,7 +30,7 @@ void set_head_dim(AttentionRequest& request, std::string_view field, const json&
 
 void set_op(AttentionRequest& request, std::string_view field, const json& value) {
     request.spec.op = as_word(field, value, kOpWords);
-    op_traits(request.spec.op);  // throws for one that is not built
+    op_traits(request.spec.op);  // throws for one that is not supported
 }
 
 void set_sm(AttentionRequest& request, std::string_view, const json& value) { request.sm = sms_of(value); }

@@ -67,7 +67,7 @@ void check_head_dim_fields(const json& object, Op op) {
 }
 
 void check_fields(const json& object) {
-    // The op first: another op's fields are not misspelt, they are of an op that is not built.
+    // The op first: another op's fields are not misspelt, they are of an op that is not supported.
     AttentionRequest request;
     if (object.contains("op")) find_field("op")->set(request, "op", object["op"]);
     for (const auto& item : object.items()) {

@@ -72,7 +72,7 @@ bool output_suits(const Variant& variant) {
         const DType output = kOutputDTypeWords.parse("o_dtype", o_dtype->get<std::string>());
         return output == DType::f32 || output == kFloatDTypeWords.parse("dtype", dtype->get<std::string>());
     } catch (const std::exception&) {
-        return true;  // the fields' setters name what is no word, or not built
+        return true;  // the fields' setters name what is no word, or not supported
     }
 }
 

@@ -260,7 +260,7 @@ TEST_CASE("kinds of attention that are not built are listed, the rest is done", 
         CHECK(model.unsupported[0].name == expected.name);
         CHECK(model.unsupported[0].reason == "layer type " + expected.name + " (" +
                                                  std::to_string(12 - expected.full) +
-                                                 " layers) is not built in this version");
+                                                 " layers) is not supported");
     }
     CHECK(parse_model(R"({"model_type": "a\u0007b", "hidden_size": 64, "num_attention_heads": 1,
                           "num_hidden_layers": 1})")

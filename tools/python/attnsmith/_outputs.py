@@ -13,7 +13,7 @@ from .errors import InvalidRequest
 def dtype_of(q: View) -> str:
     """The word for what q is made of. Raises InvalidRequest for integers."""
     dtype = _views.WORDS[q[3]]
-    if dtype not in ("fp16", "bf16", "fp32"):  # the library says what is not built
+    if dtype not in ("fp16", "bf16", "fp32"):  # the library says what is not supported
         raise InvalidRequest("q.dtype", dtype, "fp16 or bf16")
     return dtype
 

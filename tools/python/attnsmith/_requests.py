@@ -91,7 +91,7 @@ def to_json(words: Mapping[str, Any]) -> bytes:
 
 
 def parse(opened: Library, words: Mapping[str, Any]) -> Tuple[_abi.Spec, _abi.Sizes]:
-    """Raises InvalidRequest naming the field, Unsupported for what is not built."""
+    """Raises InvalidRequest naming the field, Unsupported for what is not supported."""
     check_words(words)
     spec, sizes = _abi.Spec(), _abi.Sizes()
     opened.call(opened.functions.attnsmith_parse_request, to_json(words), byref(spec), byref(sizes))
