@@ -99,7 +99,7 @@ def _check_scales(words):
     """Both are given or neither."""
     for name, other in (("k_scale", "v_scale"), ("v_scale", "k_scale")):
         if words[name] is None and words[other] is not None:
-            raise attnsmith.InvalidRequest(name, "nothing", f"a tensor beside {other}")
+            raise attnsmith.InvalidRequest(name, "nothing", f"a tensor with {other}")
 
 
 def attention(*arguments, **words):

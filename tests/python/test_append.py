@@ -121,7 +121,7 @@ class Append(LaunchTest):
             with self.subTest(**word):
                 error = self.assert_refused("rope_table", attnsmith.append, **self.heads(**word))
                 self.assertIn("rope_table is missing", str(error))
-                self.assertIn(f"beside {next(iter(word))}=", str(error))
+                self.assertIn(f"with {next(iter(word))}=", str(error))
 
     def test_index_tensors_of_two_dtypes(self):
         words = {name: value for name, value in self.heads().items() if name != "slot_mapping"}

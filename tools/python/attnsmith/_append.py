@@ -128,7 +128,7 @@ def _check(named: Dict[str, Optional[View]], words: Dict[str, Any]) -> None:
         raise InvalidRequest("rope", shown(words["rope"]), '"half", "interleaved" or "none"')
     for name in ("rope", "rope_factor"):
         if words[name] is not None and words[name] != "none" and named["rope_table"] is None:
-            raise InvalidRequest("rope_table", "nothing", f"a tensor beside {name}={shown(words[name])}: cosines and sines "
+            raise InvalidRequest("rope_table", "nothing", f"a tensor with {name}={shown(words[name])}: cosines and sines "
                                  "[positions, rotary_dim], or frequencies [rotary_dim / 2]")
     if words["rope"] == "none" and named["rope_table"] is not None:
         raise InvalidRequest("rope", "'none'", '"half" or "interleaved" beside rope_table, or no rope_table')

@@ -13,11 +13,11 @@ so a CUDA graph that captured a call is right as lengths and tables change.
 Words that several functions have:
 
 dropout_p: 0.0; any other is refused, since there is no training. A tensor that requires a gradient is refused as well.
-softmax_scale: None is 1 / sqrt(head_dim); beside qv the head dims of both count.
+softmax_scale: None is 1 / sqrt(head_dim); with qv the head dims of both count.
 causal: the last query sees the last key, each one before it a key less, also where the lengths differ. 1 and 0 will do.
 window_size: (left, right): a query at position p sees the keys p - left .. p + right; below 0, or None, is no bound. It may
     be a tensor, which is read: one on the GPU waits.
-attention_chunk: a query sees the keys of its own chunk of so many tokens alone; 0 is no chunks.
+attention_chunk: a query sees the keys of its own chunk of this many tokens alone; 0 is no chunks.
 softcap: logits become softcap * tanh(logit / softcap); 0.0 and below is off.
 alibi_slopes: fp32 [heads], or [batch, heads]: without cu_seqlens_q by a launch for each sequence, unless its rows are one
     that was expanded; else they must be that. -slope * |position - key| is added. Served where no key after the query is

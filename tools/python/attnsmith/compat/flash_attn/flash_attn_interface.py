@@ -402,7 +402,7 @@ def _spans_of(offsets: Any, used: Any) -> Tuple[Any, Any]:
 
 
 def _between(queries: Tuple[Any, Any], total: Any, keys: Tuple[Any, Any]) -> Tuple[Any, Any]:
-    """q_indptr and kv_indptr of spans (begin, end) of ragged tensors, which ascend: behind each sequence one of the keys to
+    """q_indptr and kv_indptr of spans (begin, end) of ragged tensors, which ascend: after each sequence one of the keys to
     the next, without queries, and one of the queries to the next, without keys, which gives 0. `total`: where the queries
     end, [1]."""
     (q_begin, q_end), (k_begin, k_end) = queries, keys
@@ -415,7 +415,7 @@ def _between(queries: Tuple[Any, Any], total: Any, keys: Tuple[Any, Any]) -> Tup
 def _check_left_padding(cache_leftpad: Any, **others: Any) -> None:
     for name, value in others.items():
         if value is not None:
-            raise Unsupported(f"cache_leftpad beside {name} is not supported: let each sequence begin at the start of its "
+            raise Unsupported(f"cache_leftpad with {name} is not supported: let each sequence begin at the start of its "
                               "row, or of its first page, and pass None")
     _check_axes("cache_leftpad", cache_leftpad, "[batch]")
 

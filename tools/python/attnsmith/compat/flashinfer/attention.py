@@ -13,7 +13,7 @@ from .prefill import BatchPrefillWithPagedKVCacheWrapper
 
 
 class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper):
-    """BatchPrefillWithPagedKVCacheWrapper whose run() takes the sinks and the scale behind the cache: run(q,
+    """BatchPrefillWithPagedKVCacheWrapper whose run() takes the sinks and the scale after the cache: run(q,
     paged_kv_cache, sink, sm_scale). sink: fp32 [num_qo_heads]. sm_scale: a number, in the place of what plan() said.
 
     float_workspace_buffer, kv_layout, use_cuda_graph, qo_indptr_buf, paged_kv_indptr_buf, paged_kv_indices_buf,
@@ -39,8 +39,8 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
 
     def _of_variant(self, args: Tuple[Any, ...], sinks: Optional[torch.Tensor]) -> Dict[str, Any]:
         if len(args) != 2 or sinks is not None:
-            raise InvalidRequest("args", f"{len(args)} values" if sinks is None else "sinks beside them",
-                                 "sink and sm_scale behind paged_kv_cache, and no sinks")
+            raise InvalidRequest("args", f"{len(args)} values" if sinks is None else "sinks as well",
+                                 "sink and sm_scale after paged_kv_cache, and no sinks")
         if self._plan.scores.window_left >= 0 and not self._has_window:
             raise InvalidRequest("window_left", str(self._plan.scores.window_left),
                                  "-1, since the wrapper was made without a window_left")

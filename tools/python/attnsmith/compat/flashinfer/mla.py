@@ -178,7 +178,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
             pages = torch.full_like(lengths, given.block_tables.shape[1])
         else:
             assert given.kv_indptr is not None and given.kv_indices is not None
-            # As in FlashInfer, kv_indptr may go on behind what the lengths count.
+            # As in FlashInfer, kv_indptr may go on after what the lengths count.
             kv_indptr = given.kv_indptr[:len(lengths) + 1]
             host_indptr = _plans.on_host(kv_indptr, "kv_indptr")
             pages = _plans.lengths_of(host_indptr, "kv_indptr")

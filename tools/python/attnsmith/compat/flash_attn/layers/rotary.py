@@ -112,7 +112,7 @@ class RotaryEmbedding(torch.nn.Module):
         """
         if max_seqlen is None:
             if not isinstance(seqlen_offset, int):
-                raise InvalidRequest("max_seqlen", "None", "a bound on positions, beside a seqlen_offset that is a tensor")
+                raise InvalidRequest("max_seqlen", "None", "a bound on positions, for a seqlen_offset that is a tensor")
             max_seqlen = qkv.shape[1] + seqlen_offset
         cos, sin = self._table(max_seqlen, qkv)
         if kv is None:
