@@ -1,5 +1,6 @@
 """What append() makes of its tensors and words, by the library and a driver without a GPU."""
 
+import ctypes
 import types
 import unittest
 
@@ -62,6 +63,24 @@ class Append(LaunchTest):
                              ("q_dtype", {"q_dtype": "e4m3"})):
             with self.subTest(field=field, **words):
                 self.assert_refused(field, attnsmith.append, **self.heads(**words))
+
+    def test_each_norm_has_its_own_weight(self):
+        """The kernel's parameters have the rows and the weight of q, then those of k."""
+        rows, weights = {"q": self.queries(), "q_out": self.queries()}, {f"{name}_norm_weight": self.array(64, dtype="fp16") for name in "qk"}
+        words = self.heads(**rows, **weights)
+        self.assertEqual(self.launched(attnsmith.append, **words)[0], 1)
+        launch = self.state.last_launch
+        parameters = list((ctypes.c_uint64 * (launch.parameter_bytes // 8)).from_buffer_copy(launch.parameter))
+        at = [parameters.index(words[name].data) for name in ("q", "q_norm_weight", "k", "k_norm_weight", "v")]
+        self.assertEqual(at, sorted(at))
+
+    def test_a_table_at_an_odd_address(self):
+        """A kernel reads the table in the class of its alignment."""
+        positions = self.array(4, dtype="int64")
+        for offset, alignment in ((0, 16), (8, 8), (4, 4), (2, 2)):
+            with self.subTest(offset=offset):
+                table = self.array(32, 64, dtype="fp16", offset=offset)
+                self.assertEqual(self.spec(self.heads(rope_table=table, positions=positions))["alignment"], alignment)
 
     def test_new_queries(self):
         """Also where no tensor says which GPU it is on."""
