@@ -295,7 +295,7 @@ class FakeGpu(FakeGpuTest, Doctor):
         for command in (["jit", "--repeat", "1"], ["attention", "--cache", "kernels", "--q-len", "64", "--kv-len", "64"]):
             with self.subTest(command=command):
                 report = self.assert_ok(self.run_cli("bench", *command, "--model", quasar, "--json")).json()
-                self.assertEqual([one["field"] for one in report["warnings"]], ["model_type", "kv_bend"])
+                self.assertEqual([one["field"] for one in report["warnings"]], ["kv_bend", "model_type"])
                 self.assertEqual(report["unsupported"], [])
                 text = self.assert_ok(self.run_cli("bench", *command, "--model", quasar)).out
                 self.assertIn("warning  kv_bend: ", text)

@@ -225,11 +225,11 @@ class Plans(PythonTest):
         self.assertEqual(runtime.model(LLAMA, strict=True)["warnings"], [])
         plans = runtime.plan_model(QUASAR, sm=90)
         self.assertEqual([(one["kind"], one["field"]) for one in plans["warnings"]],
-                         [("unknown_type", "model_type"), ("unread_field", "kv_bend")])
+                         [("unread_field", "kv_bend"), ("unknown_type", "model_type")])
         for call in (runtime.model, lambda config, **words: runtime.plan_model(config, sm=90, **words)):
             with self.assertRaises(attnsmith.Unsupported) as caught:
                 call(QUASAR, strict=True)
-            self.assertEqual([one["candidate"] for one in caught.exception.refusals], ["model_type", "kv_bend"])
+            self.assertEqual([one["candidate"] for one in caught.exception.refusals], ["kv_bend", "model_type"])
         with self.assertRaises(attnsmith.Unsupported) as caught:
             runtime.plan_model(ODD_LATENTS, sm=90, strict=True)
         self.assertEqual([one["candidate"] for one in caught.exception.refusals], ["full_attention/decode"])
@@ -263,7 +263,7 @@ class Failures(PythonTest):
         runtime = self.runtime(nvrtc_path=None)
         runtime.prewarm(models=QUASAR, sm=90, page_size=16)
         told = runtime.cache("export", file=self.folder / "of_a_model.bundle", model=QUASAR, sm=90)
-        self.assertEqual([warning["field"] for warning in told["warnings"]], ["model_type", "kv_bend"])
+        self.assertEqual([warning["field"] for warning in told["warnings"]], ["kv_bend", "model_type"])
         self.assertEqual((told["unsupported"], told["skipped_combinations"]), ([], []))
         self.assertNotIn("warnings", runtime.cache("export", file=self.folder / "all.bundle"))
         image = runtime.cache("export", oci=self.folder / "image", tag="v1", model=QUASAR, sm=90)
@@ -316,7 +316,7 @@ class Prewarms(PythonTest):
         # Strict raises when the work is done.
         with self.assertRaises(attnsmith.Unsupported) as caught:
             runtime.prewarm({**SMALL, "head_dim": 8}, models=QUASAR, sm=90, strict=True, kv="dense")
-        self.assertEqual([one["candidate"] for one in caught.exception.refusals], ["model_type", "kv_bend"])
+        self.assertEqual([one["candidate"] for one in caught.exception.refusals], ["kv_bend", "model_type"])
         report = runtime.prewarm(models=QUASAR, sm=90, kv="dense")
         self.assertEqual((report["summary"]["hits"], len(report["warnings"])), (report["summary"]["total"], 2))
         runtime.cache("clear")

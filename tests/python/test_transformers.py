@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import importlib.util
 import inspect
 import itertools
 import os

@@ -68,6 +68,21 @@ void add_tuning_flag(Command& command) {
                      "tuning tables whose tiles win over the built-in ones (default: ATTNSMITH_TUNING)");
 }
 
+namespace {
+
+// A layer that is read only and is not there is a mistyped name. One that may be an address with a password
+// is left to the runtime, whose error shows none of it.
+void refuse_missing_layers(const std::vector<std::string>& places) {
+    if (cache::faulty_place(places, false)) return;
+    for (std::size_t i = 1; i < places.size(); ++i) {
+        if (!cache::is_remote_address(places[i]) && engine::is_missing(places[i]))
+            throw BadUsage(fmt::format(
+                "--cache: there is no directory or bundle {}; only the first --cache is created", places[i]));
+    }
+}
+
+}  // namespace
+
 RuntimeOptions runtime_options(const Command& command, MissingLayers missing) {
     RuntimeOptions options;
     if (command.knows("tuning")) {
@@ -80,13 +95,7 @@ RuntimeOptions runtime_options(const Command& command, MissingLayers missing) {
     options.cache_dirs = command.texts("cache");
     if (std::ranges::find(options.cache_dirs, "") != options.cache_dirs.end())
         throw InvalidRequest("cache", "\"\"", "a directory");
-    for (std::size_t i = 1; i < options.cache_dirs.size(); ++i) {
-        const std::string& place = options.cache_dirs[i];
-        if (missing == MissingLayers::refused && !cache::is_remote_address(place) &&
-            engine::is_missing(place))
-            throw BadUsage(fmt::format(
-                "--cache: there is no directory or bundle {}; only the first --cache is created", place));
-    }
+    if (missing == MissingLayers::refused) refuse_missing_layers(options.cache_dirs);
     if (const auto bytes = command.text("cache-max-bytes"))
         options.cache_max_bytes = parse_byte_size("cache-max-bytes", *bytes);
     options.trust_key_files = command.texts("trust-key");
