@@ -19,6 +19,7 @@ import json, sys
 import torch
 sys.path.append(sys.argv[1])
 import attnsmith.functions
+import attnsmith.compat.flash_attn.flash_attn_interface  # which reads the functions as they are
 calls = []
 for name in ("attention", "varlen_attention", "paged_attention"):
     def counted(*arguments, _name=name, _function=getattr(attnsmith.functions, name), **words):

@@ -48,7 +48,7 @@ class Errors(GpuTest):
         self.refused("k.shape", self.q, self.k[..., :32], self.k)
         self.refused("v.shape", self.q, self.k, self.k[:, :5])
         self.refused("kv_heads", self.q, self.randn(1, 8, 3, 64), self.randn(1, 8, 3, 64))
-        with self.assertRaisesRegex(attnsmith.Unsupported, "head dimension of 60"):
+        with self.assertRaisesRegex(attnsmith.Unsupported, "head_dim 60 is not supported"):
             attnsmith.attention(*[self.randn(1, 8, 4, 60)] * 3)
         self.refused("o.shape", self.q, self.k, self.k, out=nan(1, 8, 4, 32, dtype=self.q.dtype))
         self.refused("strides", self.q.transpose(2, 3).contiguous().transpose(2, 3), self.k, self.k)
@@ -60,6 +60,7 @@ class Errors(GpuTest):
         self.refused("precision", self.q, self.k, self.k, precision="highest")
         self.refused("scale", self.q, self.k, self.k, scale=-1.0)
         self.refused("window_left", self.q, self.k, self.k, causal=True, window=(-3, 3))
+        self.refused("window_right", self.q, self.k, self.k, causal=True, window=(9, 4))
 
     def test_tangents(self):
         import attnsmith.torch  # which defines the operators  # noqa: F401

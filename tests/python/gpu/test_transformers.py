@@ -1,6 +1,7 @@
 """Models of transformers on the GPU by attnsmith: logits beside fp32 eager's, greedy tokens in every kind of generation, and
 a model that SDPA serves after attnsmith.torch.activate()."""
 
+import copy
 import importlib.util
 import itertools
 import unittest
@@ -192,7 +193,7 @@ class Transformers(ModelTest):
                 vocab_size=1000, d_model=256, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
                 decoder_attention_heads=4, encoder_ffn_dim=512, decoder_ffn_dim=512, max_position_embeddings=128,
                 pad_token_id=0, attn_implementation="eager")
-            exact = getattr(transformers, f"{name}Model")(config).eval().to(DEVICE)
+            exact = getattr(transformers, f"{name}Model")(copy.deepcopy(config)).eval().to(DEVICE)
             for parameter in exact.parameters():
                 parameter.data = (2 * parameter.data).bfloat16().float()
             model = getattr(transformers, f"{name}Model")(config).eval().to(DEVICE, torch.bfloat16)
