@@ -238,6 +238,21 @@ class Transformers(unittest.TestCase):
                     self.assert_same(got, wanted, torch.ones_like(mask, dtype=torch.bool) if inputs else mask.bool())
                     self.assertGreater(len(calls), 0)
 
+    def test_a_window_without_a_mask(self):
+        """sliding_window counts a query's own key, as transformers' masks have it."""
+        from attnsmith.transformers import attention_forward
+        module = torch.nn.Module()
+        module.is_causal = True
+        q, k, v = (torch.randn(2, heads, 12, 16) for heads in (4, 2, 2))
+        after = torch.arange(12)[:, None] - torch.arange(12)
+        for window in (1, 3, 12):
+            with self.subTest(window=window), torch.no_grad():
+                with standing_in(torch.float32) as calls:
+                    got = attention_forward(module, q, k, v, None, sliding_window=window)[0]
+                wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, (after >= 0) & (after < window), enable_gqa=True)
+                torch.testing.assert_close(got, wanted.transpose(1, 2), rtol=1e-4, atol=1e-4)
+                self.assertEqual(len(calls), 1)
+
     def masks_of(self, **words):
         """What attnsmith's mask says and what eager's does, each as booleans [batch, 1, q_len, kv_len]."""
         from attnsmith import _transformers_masks
