@@ -223,6 +223,21 @@ TEST_CASE("scales of tokens are computed for what has them", "[append][validate]
     CHECK(refused([&] { validate(heads, {}); }).field() == "kv_scale");
 }
 
+TEST_CASE("a position of 8 bits has a multiple of 16 columns", "[append][validate]") {
+    for (const bool of_queries : {false, true}) {
+        AttentionSpec latent = latents();
+        (of_queries ? latent.q_dtype : latent.kv_dtype) = DType::e4m3;
+        CHECK_NOTHROW(validate(latent, {}));
+        for (const std::int64_t columns : {8, 24, 40}) {
+            CAPTURE(of_queries, columns);
+            latent.head_dim_kpe = columns;
+            CHECK_THROWS_AS(validate(latent, {}), Unsupported);
+        }
+        latent.head_dim_kpe = 16;
+        CHECK_NOTHROW(validate(latent, {}));
+    }
+}
+
 TEST_CASE("bad append requests are refused by the field", "[append][request]") {
     struct Bad {
         std::string text, field, message;

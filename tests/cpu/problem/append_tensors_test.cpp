@@ -299,6 +299,18 @@ TEST_CASE("what is wrong with an append's tensors is named", "[append][tensors]"
         {"q_out", [](Setup& s) { s.tensors.q_out.data = static_cast<char*>(s.tensors.q.data) + 128; },
          "exactly the view"},
         {"q_out", [](Setup& s) { s.tensors.q_out.data = s.tensors.k.data; }},
+        {"q_out",  // it begins where q does, and its tokens are twice as far from each other
+         [](Setup& s) {
+             s.tensors.q_out = at(1, DType::bf16, {11, 16, 64}).slice(1, 0, 8);
+         },
+         "exactly the view"},
+        {"kpe_cache",
+         [](Setup& s) {
+             s.scale_blocks(), s.tensors.kpe_cache = at(5, DType::bf16, {9, 16, 328}).slice(2, 192, 256);
+         },
+         "overlaps k_cache"},
+        {"kpe_cache", [](Setup& s) { s.scale_blocks(), s.tensors.kpe_cache.data = s.tensors.k.data; },
+         "overlaps k"},
         {"k_cache", [](Setup& s) { s.tensors.k_cache.data = s.tensors.k.data; }},
         {"v_cache", [](Setup& s) { s.tensors.v_cache.data = s.tensors.k_cache.data; }},
         {"v",
