@@ -37,7 +37,7 @@ class Cache(CliTest):
         words = ["cache", "explain", "--model", quasar, "--kv", "paged,dense", "--page-size", "16", "--sm", "90",
                  "--cache", "kernels"]
         report = self.run_cli(*words, "--json").json()
-        self.assertEqual([one["field"] for one in report["warnings"]], ["model_type", "kv_bend"])
+        self.assertEqual([one["field"] for one in report["warnings"]], ["kv_bend", "model_type"])
         self.assertEqual([one["name"] for one in report["skipped"]], ["page_size with kv dense"])
         self.assertIn("warning  kv_bend: ", self.run_cli(*words).out)
         self.assertNotIn("kv_bend", self.run_cli(*words, "-q").out)
@@ -81,7 +81,7 @@ class Cache(CliTest):
             result = self.run_cli("cache", *command, "--cache", "later", "--cache", "kernels")
             self.assert_refused(result, f"--cache: there is no directory {self.folder}/later\n")
         self.assert_refused(self.run_cli("cache", "ls", "--cache", "kernels", "--cache", "layer"),
-                            f"--cache: there is no directory or bundle {self.folder}/layer\n")
+                            "--cache: there is no directory or bundle layer; only the first --cache is created\n")
 
     def test_a_file_is_no_directory(self):
         self.write("kernels", "text")
@@ -452,8 +452,10 @@ class Cache(CliTest):
     def test_dir(self):
         here = str(self.folder.resolve())
         self.assertEqual(self.assert_ok(self.cache("dir")).out, f"{here}/kernels\n")
-        layers = ("--cache", "own", "--cache", "/opt/layer.bundle")
-        self.assertEqual(self.assert_ok(self.run_cli("cache", "dir", *layers)).out, f"{here}/own\n/opt/layer.bundle\n")
+        (self.folder / "layer").mkdir()
+        layers = ("--cache", "own", "--cache", f"{here}/layer")
+        self.assertEqual(self.assert_ok(self.run_cli("cache", "dir", *layers)).out, f"{here}/own\n{here}/layer\n")
+        self.assert_refused(self.run_cli("cache", "dir", "--cache", "own", "--cache", "/opt/layer.bundle"), "/opt/layer.bundle")
         told = self.assert_ok(self.run_cli("cache", "dir", "--json", env={"ATTNSMITH_CACHE_DIR": "/a:/b"})).json()
         self.assertEqual(told, {"schema": "attnsmith.cache-dir/1", "directories": ["/a", "/b"],
                                 "remotes": [], "named_by": "ATTNSMITH_CACHE_DIR"})
@@ -652,7 +654,7 @@ class Cache(CliTest):
         self.assertIn("skipped  page_size with kv dense: ", result.out)
         self.assertNotIn("kv_bend", self.cache(*export, "-q").out)
         report = self.assert_ok(self.cache(*export, "--json")).json()
-        self.assertEqual([one["field"] for one in report["warnings"]], ["model_type", "kv_bend"])
+        self.assertEqual([one["field"] for one in report["warnings"]], ["kv_bend", "model_type"])
         self.assertEqual([one["name"] for one in report["skipped_combinations"]], ["page_size with kv dense"])
         self.assertEqual((report["unsupported"], report["skipped"]), ([], 0))
         self.assert_failed(self.cache(*export, "--strict"), "kv_bend")

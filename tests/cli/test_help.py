@@ -72,7 +72,8 @@ class Help(CliTest):
         self.assertNotIn("__", whole)
         for command in ("cache", "bench"):
             of_group = self.assert_ok(self.run_cli(command, "--help")).out
-            self.assertEqual(self.assert_ok(self.run_cli(command)).out, of_group)
+            self.assertEqual(self.assert_ok(self.run_cli("help", command)).out, of_group)
+            self.assert_refused(self.run_cli(command), f"attnsmith {command} needs a command", "--help")
         self.assert_refused(self.run_cli("cache", "--nothing"), "--nothing")
 
     def test_width(self):
