@@ -32,8 +32,10 @@ std::string spellings(const std::string& name, const std::string& short_name) {
     return (short_name.empty() ? "" : "-" + short_name + ",") + "--" + name;
 }
 
-CLI::Option* add_option(CLI::App& app, const Flag& flag) {
-    return app.add_option(spellings(flag.name, flag.short_name), CLI::callback_t(), flag.help)
+// `older` is another spelling, without dashes; empty: none.
+CLI::Option* add_option(CLI::App& app, const Flag& flag, const std::string& older = "") {
+    const std::string names = spellings(flag.name, flag.short_name) + (older.empty() ? "" : ",--" + older);
+    return app.add_option(names, CLI::callback_t(), flag.help)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
@@ -148,10 +150,7 @@ void Command::add_value(const std::string& name, const std::string& kind, const 
 
 void Command::add_output(const std::string& kind, const std::string& help, const std::string& older) {
     flags_.push_back({kOutput, "o", kind, help, "Options"});
-    const std::string names = spellings(kOutput, "o") + (older.empty() ? "" : ",--" + older);
-    app_.add_option(names, CLI::callback_t(), help)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->expected(1);
+    add_option(app_, flags_.back(), older)->expected(1);
 }
 
 void Command::add_switch(const std::string& name, const std::string& help, const std::string& short_name) {
