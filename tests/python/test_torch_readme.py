@@ -32,8 +32,8 @@ class Readme(unittest.TestCase):
         for row in rows:
             change = re.findall(r"`([^`]*attnsmith\.\w+[.( ][^`]*)`", row)[0]
             with self.subTest(change=change):
-                if found := re.match(r"from (\S+) import (\w+)$", change):
-                    module, name = found.groups()
+                if found := re.match(r"python -m (\S+) program.py$", change):
+                    module, name = found[1] + ".__main__", "main"
                 elif found := re.match(r"import (\S+) as \w+$", change):
                     module, name = found[1], "BatchDecodeWithPagedKVCacheWrapper"
                 else:
