@@ -23,6 +23,8 @@ constexpr int kCreated = 201;
 constexpr int kNoContent = 204;
 constexpr int kNotFound = 404;
 constexpr int kForbidden = 403;
+constexpr int kMethodNotAllowed = 405;
+constexpr int kNotImplemented = 501;
 constexpr int kGone = 410;
 constexpr int kTooManyRequests = 429;
 constexpr int kUnavailable = 503;  // S3's SlowDown, too
@@ -74,6 +76,17 @@ Status failed(const HttpResponse& answer) {
     return Status::recoverable_error(EREMOTEIO, {}, answer_text(answer, s3_error_code(answer.body)));
 }
 
+// The same of a PUT that wrote nothing.
+Status why_not_put(const HttpResponse& answer) {
+    if (answer.status != kMethodNotAllowed && answer.status != kNotImplemented) return failed(answer);
+    return Status::recoverable_error(
+        EREMOTEIO, {},
+        fmt::format(
+            "the server takes no files (it answered {} to a PUT); push to one that does, such as S3 or "
+            "nginx with dav_methods PUT",
+            answer.status));
+}
+
 // What an answer to a GET other than 200 says of what was asked for.
 Status why_not_got(const HttpResponse& answer) {
     const std::string code = s3_error_code(answer.body);
@@ -122,7 +135,7 @@ class Remote::Visit {
                                                      .body = body,
                                                      .max_bytes = kMaxAnswerBytes});
         if (!answer) return answer.status();
-        return is_written(answer->status) ? Status::success() : failed(*answer);
+        return is_written(answer->status) ? Status::success() : why_not_put(*answer);
     }
 
   private:

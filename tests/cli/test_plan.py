@@ -230,6 +230,19 @@ class Plan(CliTest):
         text = self.assert_ok(self.run_cli("plan", "--model", LLAMA, "--sm", "80,90")).out
         self.assertEqual(text.count("full_attention/decode"), 2)
 
+    def test_sizes_that_are_not_given(self):
+        attention = ("--head-dim", "128", "--q-heads", "8", "--sm", "90")
+        note = "  note      planned for 1 sequence of 1 query and 1 key, as no sizes are given: add --batch, --q-len and --kv-len\n"
+        text = self.assert_ok(self.run_cli("plan", *attention)).out
+        self.assertTrue(text.startswith(note + "  request "), text)
+        request = self.write("request.json", json.dumps({"head_dim": 128, "q_heads": 8}))
+        self.assertIn(note, self.assert_ok(self.run_cli("plan", "--request", request, "--sm", "80,90")).out)
+        self.assertNotIn(note, self.assert_ok(self.run_cli("plan", *attention, "-q")).out)
+        for sizes in (["--kv-len", "1"], ["--batch", "2"], ["--q-len", "7"]):
+            self.assertNotIn(note, self.assert_ok(self.run_cli("plan", *attention, *sizes)).out)
+        self.assertNotIn(note, self.assert_ok(self.run_cli("plan", "--op", "merge", *attention)).out)
+        self.assertNotIn(note, self.assert_ok(self.run_cli("plan", "--model", LLAMA, "--sm", "90")).out)
+
     def test_how_much_is_said(self):
         """-q leaves the reasons out, -v has them for a list, too; neither changes JSON."""
         quasar = self.write("quasar.json", json.dumps({**QUASAR, "attention_dropout": 0.5}))

@@ -268,6 +268,17 @@ class PushPull(CliTest):
         self.server.manner = None
         self.assertEqual(self.assert_ok(self.push("--json")).json()["pushed"], total)
 
+    def test_a_server_that_takes_no_files(self):
+        total = self.compiled()
+        for status in (405, 501):  # nginx's, and `python -m http.server`'s
+            self.server.manner = lambda handler, status=status: (
+                handler.command == "PUT" and remote_server.answers(status)(handler))
+            result = self.push()
+            self.assertEqual(result.code, 1, result)
+            self.assertRegex(result.err, rf"{total} of {total} entries failed: it could not be pushed to \S+: the server "
+                                         rf"takes no files \(it answered {status} to a PUT\); push to one that does, such "
+                                         rf"as S3 or nginx with dav_methods PUT \(merge .* for sm \d+ and {total - 1} more\)")
+
     def test_two_at_once_fetch_each_kernel_once(self):
         total = self.pushed()
         self.server.requests.clear()

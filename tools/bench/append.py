@@ -22,7 +22,7 @@ import statistics
 import sys
 from dataclasses import dataclass
 
-from launches import end_with_reader, graph_of, import_attnsmith, torch, why_skipped
+from launches import SKIPPED, end_with_reader, graph_of, import_attnsmith, is_skipped, torch
 from peers import report
 
 SCHEMA = "attnsmith.append-bench/1"
@@ -412,9 +412,8 @@ def main(argv=None):
         for case in selected:
             print("%-48s %10.3f MB" % (case.name, case.bytes / 1e6))
         return 0
-    if (reason := why_skipped()) is not None:
-        print("skipped: " + reason)
-        return 77
+    if is_skipped():
+        return SKIPPED
     attnsmith = import_attnsmith()
     flashinfer, why_not = import_flashinfer()
     properties = torch.cuda.get_device_properties(0)

@@ -10,11 +10,15 @@ except ImportError:  # help, lists and tests need none
     torch = None
 
 
-def why_skipped():
-    """Why nothing can be measured on this machine; None where it can."""
-    if torch is None:
-        return "PyTorch is not installed (pip install torch)"
-    return None if torch.cuda.is_available() else "no GPU"
+SKIPPED = 77  # the exit code of a script that measured nothing
+
+
+def is_skipped():
+    """Whether nothing can be measured on this machine, after it is said why."""
+    if torch is not None and torch.cuda.is_available():
+        return False
+    print("skipped: " + ("no GPU" if torch is not None else "PyTorch is not installed (pip install torch)"))
+    return True
 
 
 def end_with_reader():

@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 
-from launches import import_attnsmith, torch, why_skipped
+from launches import SKIPPED, import_attnsmith, is_skipped, torch
 from peers.providers import PROVIDERS
 
 
@@ -121,9 +121,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=51)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    if (reason := why_skipped()) is not None:
-        print("skipped: " + reason)
-        return 77
+    if is_skipped():
+        return SKIPPED
     attnsmith = import_attnsmith()
     importlib.import_module("attnsmith.torch")
     with torch.no_grad():

@@ -19,7 +19,7 @@ import json
 import pathlib
 import sys
 
-from launches import end_with_reader, import_attnsmith, torch, why_skipped
+from launches import SKIPPED, end_with_reader, import_attnsmith, is_skipped, torch
 
 SCHEMA = "attnsmith.scheme-errors/1"
 BATCH, QUERIES, KEYS, Q_HEADS, KV_HEADS, HEAD_DIM = 2, 64, 4096, 32, 8, 128
@@ -320,9 +320,8 @@ def main(argv=None):
         print("latents: " + "; ".join(name_of(*scheme) for scheme in LATENT_SCHEMES))
         print("inputs: " + "; ".join(INPUTS))
         return 0
-    if (reason := why_skipped()) is not None:
-        print("skipped: " + reason)
-        return 77
+    if is_skipped():
+        return SKIPPED
     attnsmith = import_attnsmith()
     module, why_not = import_peer()
     runtime = attnsmith.Runtime()

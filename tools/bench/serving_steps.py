@@ -14,7 +14,7 @@ import json
 import statistics
 import sys
 
-from launches import graph_of, import_attnsmith, torch, why_skipped
+from launches import SKIPPED, graph_of, import_attnsmith, is_skipped, torch
 
 # The sizes that kernels are picked for: one of each kind that there is.
 BATCHES = (1, 32)
@@ -120,9 +120,8 @@ def main():
         parser.add_argument(flag, type=int, default=value)
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
-    if (reason := why_skipped()) is not None:
-        print("skipped: " + reason)
-        return 77
+    if is_skipped():
+        return SKIPPED
     kernels = import_attnsmith().Runtime().prepare_set(dtype=arguments.dtype, q_heads=arguments.q_heads, kv_heads=arguments.kv_heads,
                                               head_dim=arguments.head_dim, mask="causal", kv="paged", page_size=arguments.page_size)
     by_name, results = kernels_of(kernels), {}

@@ -41,6 +41,16 @@ void fill_sizes(nlohmann::json& object, const PlanSizes& sizes) {
     }
 }
 
+// Tiles and splits follow the sizes, and those of one query and one key are seldom what is meant.
+std::string sizes_note(const nlohmann::json& object) {
+    const std::string op = object.value("op", std::string(to_string(Op::attention)));
+    if (op != to_string(Op::attention) && op != to_string(Op::mla)) return {};
+    for (const char* name : {"batch", "q_len", "kv_len"})
+        if (object.contains(name)) return {};
+    return "planned for 1 sequence of 1 query and 1 key, as no sizes are given: add --batch, --q-len and "
+           "--kv-len";
+}
+
 void read_request(const Command& command, const PlanSizes& sizes, Asked& asked) {
     refuse_flags_beside(command, "request", is_of_device);
     const std::string path = command.text("request").value();
@@ -53,6 +63,7 @@ void read_request(const Command& command, const PlanSizes& sizes, Asked& asked) 
             throw BadUsage(
                 fmt::format("--sm cannot be given beside {}, which says \"sm\"", shown_name(path)));
         if (asked.sms.empty()) warn_of_sms(object.value("sm", nlohmann::json()));
+        asked.note = sizes_note(object);
         return coverage;
     }));
     if (asked.sms.empty() && !asked.attentions.empty()) asked.sms = asked.attentions.front().request.sm;
@@ -67,6 +78,7 @@ void read_flags(const Command& command, const PlanSizes& sizes, Asked& asked) {
     fill_sizes(object, sizes);
     try {
         asked.add(problem::coverage_of_request(object));
+        asked.note = sizes_note(object);
     } catch (const InvalidRequest& error) {
         // Who gives --kv beside --recorded may mean what is recorded.
         if (!has_recorded(command) || error.value() != "nothing") throw;

@@ -18,6 +18,7 @@ namespace attnsmith::cli {
 struct Asked : Coverage {
     bool listed = false;   // whether it could be more than one attention
     std::vector<int> sms;  // as given; empty: the GPU that is present
+    std::string note;      // what was assumed of the request; empty: nothing that changes a plan
 };
 
 // A flag for each field of a request, those that a program chooses with lists of values, and --request,

@@ -50,7 +50,7 @@ void add_doubts(nlohmann::ordered_json& report, const Doubts& doubts, const char
 // A line for each kind of doubt that fails the command; none where it may succeed.
 std::vector<std::string> failing_doubts(const Command& command, const Doubts& doubts);
 
-// "NAME for sm N and 3 more: REASON", once for all that failed for one and the same reason, as they all do
+// "REASON (NAME for sm N and 3 more)", once for all that failed for one and the same reason, as they all do
 // where there is no NVRTC. Items have a name, sm, state and error.
 template <class Item>
 std::string failures_text(const std::vector<Item>& items) {
@@ -60,9 +60,9 @@ std::string failures_text(const std::vector<Item>& items) {
     }
     std::vector<std::string> reasons;
     for (const auto& [reason, failed] : by_reason) {
-        reasons.push_back(fmt::format("{} for sm {}{}: {}", failed.front()->name, failed.front()->sm,
-                                      failed.size() > 1 ? fmt::format(" and {} more", failed.size() - 1) : "",
-                                      reason));
+        reasons.push_back(
+            fmt::format("{} ({} for sm {}{})", reason, failed.front()->name, failed.front()->sm,
+                        failed.size() > 1 ? fmt::format(" and {} more", failed.size() - 1) : ""));
     }
     return fmt::format("{}", fmt::join(reasons, "; "));
 }

@@ -106,7 +106,7 @@ Json without_repeated_notes(Json plan, std::set<std::string>& said) {
     return plan;
 }
 
-void print_plans(const Plans& plans, bool listed, bool as_json) {
+void print_plans(const Plans& plans, const std::string& note, bool listed, bool as_json) {
     if (as_json) {
         if (!listed) return print_json(plans.plans.front());
         Json json = {{"schema", "attnsmith.plans/1"}};
@@ -115,6 +115,7 @@ void print_plans(const Plans& plans, bool listed, bool as_json) {
         return print_json(json);
     }
     const char* separator = "";
+    if (!note.empty() && verbosity() != Verbosity::quiet) print(fmt::format("  note      {}\n", note));
     std::set<std::string> said;
     for (const Json& plan : plans.plans) {
         print(separator + plan_text(without_repeated_notes(plan, said), reasons_for(listed)));
@@ -127,7 +128,7 @@ int run_plan(const Command& command) {
     const Asked asked = read_asked(command);
     const bool listed = asked.listed || asked.sms.size() > 1;
     const Plans plans = make_plans(command, asked, listed);
-    print_plans(plans, listed, command.has("json"));
+    print_plans(plans, asked.note, listed, command.has("json"));
     return conclude(failing_doubts(command, plans.doubts));
 }
 

@@ -38,7 +38,8 @@ Sourced kv_heads(ModelReader& model, const Sourced& q_heads, bool global) {
         return model.sourced_count({"multi_query_group_num"}).value_or(one);
     }
     if (model.has("multi_query_attention")) model.disregard({"multi_query_group_num"});
-    const bool own_globals = model.is_true({"attention_k_eq_v"});
+    const bool own_globals =
+        model.is_true({"attention_k_eq_v"}) || model.model_type() == "embedding_gemma2_text";
     if (!own_globals && (model.has("attention_k_eq_v") || model.code() == "gemma4_text"))
         model.disregard({"num_global_key_value_heads"});
     if (global && own_globals) {

@@ -173,6 +173,7 @@ constexpr KnownType kKnown[] = {
     {"dinov2", encoder},
     {"distilbert", encoder},
     {"electra", encoder},
+    {"embedding_gemma2_text", encoder},
     {"ernie", encoder},
     {"esm", encoder},
     {"eurobert", encoder},
@@ -210,6 +211,7 @@ constexpr KnownType kKnown[] = {
 
     {"aya_vision", wrapper},
     {"cohere2_vision", wrapper},
+    {"embedding_gemma2", wrapper},
     {"gemma3n", wrapper},
     {"gemma4", wrapper},  // whose use_bidirectional_attention says it where tokens of an image see each other
     {"gemma4_unified", wrapper},
@@ -262,6 +264,7 @@ struct SharedCode {
 };
 
 constexpr SharedCode kSharedCode[] = {
+    {"embedding_gemma2_text", "gemma4_text"},
     {"exaone_moe", "exaone4"},
     {"flex_olmo", "llama"},
     {"gemma4_unified_text", "gemma4_text"},
@@ -313,6 +316,7 @@ struct TextType {
 constexpr TextType kTextTypes[] = {
     {"aya_vision", "cohere2"},
     {"cohere2_vision", "cohere2"},
+    {"embedding_gemma2", "embedding_gemma2_text"},
     {"gemma3", "gemma3_text"},
     {"gemma3n", "gemma3n_text"},
     {"gemma4", "gemma4_text"},

@@ -94,11 +94,12 @@ void normalise_output(AttentionSpec& spec) {
 }
 
 // Tensor cores and copies to shared memory take 16 elements of 8 bits at a time.
-void check_fp8_head_dim(std::string_view field, std::int64_t value, DType dtype) {
+void check_fp8_head_dim(std::string_view field, std::int64_t value, std::string_view dtype_field,
+                        DType dtype) {
     constexpr std::int64_t kStep = 16;
     if (value % kStep == 0) return;
-    throw Unsupported(fmt::format("{} {} with kv_dtype {} is not supported; supported are multiples of {}",
-                                  field, value, to_string(dtype), kStep),
+    throw Unsupported(fmt::format("{} {} with {} {} is not supported; supported are multiples of {}", field,
+                                  value, dtype_field, to_string(dtype), kStep),
                       {});
 }
 
@@ -129,10 +130,11 @@ void normalise_keys_and_values(AttentionSpec& spec) {
     if (!spec.kv_dtype) spec.kv_dtype = spec.dtype;
     const DType dtype = *spec.kv_dtype;
     if (is_fp8(dtype)) {
-        check_fp8_head_dim("head_dim_qk", spec.head_dim_qk, dtype);
-        check_fp8_head_dim("head_dim_vo", spec.head_dim_vo, dtype);
-        check_fp8_head_dim("head_dim_ckv", spec.head_dim_ckv, dtype);
-        if (is_fp8(position_dtype(spec))) check_fp8_head_dim("head_dim_kpe", spec.head_dim_kpe, dtype);
+        check_fp8_head_dim("head_dim_qk", spec.head_dim_qk, "kv_dtype", dtype);
+        check_fp8_head_dim("head_dim_vo", spec.head_dim_vo, "kv_dtype", dtype);
+        check_fp8_head_dim("head_dim_ckv", spec.head_dim_ckv, "kv_dtype", dtype);
+        if (is_fp8(position_dtype(spec)))
+            check_fp8_head_dim("head_dim_kpe", spec.head_dim_kpe, "kv_dtype", dtype);
         check_blocks(spec);
         return;
     }
@@ -302,8 +304,8 @@ void normalise_written_queries(AttentionSpec& spec) {
     if (!spec.q_dtype) spec.q_dtype = spec.dtype;
     const DType dtype = *spec.q_dtype;
     if (is_fp8(dtype))
-        return is_latent(spec) ? check_fp8_head_dim("head_dim_kpe", spec.head_dim_kpe, dtype)
-                               : check_fp8_head_dim("head_dim_qk", spec.head_dim_qk, dtype);
+        return is_latent(spec) ? check_fp8_head_dim("head_dim_kpe", spec.head_dim_kpe, "q_dtype", dtype)
+                               : check_fp8_head_dim("head_dim_qk", spec.head_dim_qk, "q_dtype", dtype);
     if (dtype != spec.dtype)
         throw InvalidRequest("q_dtype", std::string(to_string(dtype)),
                              fmt::format("{}, as dtype is, e4m3 or e5m2", to_string(spec.dtype)));

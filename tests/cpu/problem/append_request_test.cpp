@@ -1,4 +1,6 @@
 // Requests of op append: which fields count, in which of its two forms, and what the others are refused with.
+#include <fmt/format.h>
+
 #include <functional>
 #include <string>
 #include <utility>
@@ -231,7 +233,10 @@ TEST_CASE("a position of 8 bits has a multiple of 16 columns", "[append][validat
         for (const std::int64_t columns : {8, 24, 40}) {
             CAPTURE(of_queries, columns);
             latent.head_dim_kpe = columns;
-            CHECK_THROWS_AS(validate(latent, {}), Unsupported);
+            CHECK_THROWS_WITH(validate(latent, {}),
+                              fmt::format("head_dim_kpe {} with {} e4m3 is not supported; supported are "
+                                          "multiples of 16",
+                                          columns, of_queries ? "q_dtype" : "kv_dtype"));
         }
         latent.head_dim_kpe = 16;
         CHECK_NOTHROW(validate(latent, {}));
