@@ -93,7 +93,9 @@ std::string encoder_reason(ModelReader& model) {
         if (holds_any(name, kEncoderClasses))
             return fmt::format(kReason, type, fmt::format("architectures names {}", field_name(name)));
     }
-    if (names_a_tower(model.model_type()) || has_word(model.model_type(), {"encoder"}))
+    // transformers calls the texts' side of models like CLIP so.
+    const bool is_text_tower = model.model_type().ends_with("_text_model");
+    if (is_text_tower || names_a_tower(model.model_type()) || has_word(model.model_type(), {"encoder"}))
         return fmt::format(kReason, type, "its name is a tower's");
     if (const std::string field = encoder_field(model); !field.empty())
         return fmt::format(kReason, type, fmt::format("{} is a field of encoders", field));

@@ -73,6 +73,22 @@ TEST_CASE("an encoder of an unknown type is refused", "[model]") {
     }
 }
 
+TEST_CASE("the text tower of an unknown type is refused, a decoder of such a name is not", "[model]") {
+    const std::string type = R"("model_type": "quasar_text_model", )";
+    for (const std::string& config :
+         {decoder_with(type, R"("architectures": ["QuasarTextModel"])"),
+          R"({"model_type": "quasar", "architectures": ["QuasarModel"], "text_config": )" +
+              decoder_with(type, R"("pooling": 1)") + "}"}) {
+        INFO(config);
+        const Model model = parse_model(config);
+        CHECK(model.attentions.empty());
+        REQUIRE(model.unsupported.size() == 1);
+        CHECK(contains(model.unsupported[0].reason, "its name is a tower's"));
+    }
+    const Model decoder = parse_model(decoder_with(type, R"("architectures": ["QuasarForCausalLM"])"));
+    CHECK(summary(decoder) == both(kLlama));
+}
+
 TEST_CASE("a decoder of an unknown type is planned, whatever else its file has", "[model]") {
     for (const char* members :
          {R"("architectures": ["QuasarForCausalLM"], "patch_size": 16)",
