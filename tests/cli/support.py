@@ -35,8 +35,10 @@ BINARY = os.environ.get("ATTNSMITH_BIN", str(REPOSITORY / "build/release/bin/att
 FAKE_CUDA = os.environ.get("ATTNSMITH_FAKE_CUDA", "")
 FAKE_NVRTC = os.environ.get("ATTNSMITH_FAKE_NVRTC", "")
 
-# A small problem: quick to plan, and four small kernels to compile.
-SMALL = ["--head-dim", "64", "--q-heads", "8", "--mask", "causal"]
+# A small problem, and a model of such: quick to plan, and a few kernels that compile quickly.
+SMALL = ["--head-dim", "16", "--q-heads", "8", "--mask", "causal"]
+SMALL_LLAMA = {"model_type": "llama", "hidden_size": 128, "num_attention_heads": 8, "num_hidden_layers": 2,
+               "torch_dtype": "bfloat16"}
 NOBODY = 65534
 TIMEOUT = 240  # seconds, of one run: far above any; sanitizers are slow
 

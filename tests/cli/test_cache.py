@@ -10,7 +10,7 @@ import resource
 import shutil
 import tarfile
 
-from support import LLAMA, PARTIAL, QUASAR, SMALL, CliTest, main
+from support import LLAMA, PARTIAL, QUASAR, SMALL, SMALL_LLAMA, CliTest, main
 
 
 class Cache(CliTest):
@@ -339,7 +339,8 @@ class Cache(CliTest):
     # ---- What cannot be read
 
     def test_a_directory_that_cannot_be_read_is_not_empty(self):
-        self.assert_ok(self.run_cli("prewarm", "--model", LLAMA, "--sm", "90", "--cache", "kernels", "--json"))
+        llama = self.write("llama.json", json.dumps(SMALL_LLAMA))
+        self.assert_ok(self.run_cli("prewarm", "--model", llama, "--sm", "90", "--cache", "kernels", "--json"))
         key = self.cache("ls", "--json").json()["entries"][0]["key"]
         self.give("kernels")
         (self.folder / "out").mkdir()
@@ -367,7 +368,7 @@ class Cache(CliTest):
                     result = self.run_as_user("cache", "explain", listed["entries"][0]["key"], *here)
                     self.assertEqual(result.code, 0)
                     self.assertIn(str(closed), result.err)
-                result = self.run_as_user("cache", "explain", "--model", LLAMA, "--sm", "90", "--json", *here)
+                result = self.run_as_user("cache", "explain", "--model", llama, "--sm", "90", "--json", *here)
                 self.assert_failed(result, str(closed))
                 self.assertEqual(result.json()["unreadable"], listed["unreadable"])
 
@@ -596,18 +597,19 @@ class Cache(CliTest):
         self.assert_refused(self.cache("export", "-o", "no.bundle", "--sm", "91"), '--sm: "91" is not accepted')
         self.assert_failed(self.cache("export", "-o", "no.bundle", "--sm", "120"), "no kernels for sm 120 to export")
         self.assertFalse((self.folder / "no.bundle").exists())
+        llama = self.write("llama.json", json.dumps({**SMALL_LLAMA, "hidden_size": 64}))
         # A model of which the cache has nothing, and one of which it has all.
-        self.assert_failed(self.cache("export", "-o", "no.bundle", "--model", LLAMA), "no kernels of the model to export")
-        self.assert_ok(self.run_cli("prewarm", "--model", LLAMA, "--sm", "90", "--cache", "model", "--json"))
+        self.assert_failed(self.cache("export", "-o", "no.bundle", "--model", llama), "no kernels of the model to export")
+        self.assert_ok(self.run_cli("prewarm", "--model", llama, "--sm", "90", "--cache", "model", "--json"))
         needed = self.keys("--cache", "model")
         self.assert_ok(self.run_cli("cache", "export", "--cache", "model", "-o", "model.bundle"))
         self.assert_ok(self.cache("import", "model.bundle"))
         for flags in ((), ("--sm", "90")):
-            exported = self.assert_ok(self.cache("export", "-o", "m.bundle", "--model", LLAMA, "--json", *flags)).json()
+            exported = self.assert_ok(self.cache("export", "-o", "m.bundle", "--model", llama, "--json", *flags)).json()
             self.assertEqual((exported["entries"], exported["missing"]), (len(needed), 0))
         victim = next(entry for entry in self.cache("ls", "--json").json()["entries"] if entry["key"] in needed)
         (self.folder / victim["path"]).unlink()
-        result = self.cache("export", "-o", "m.bundle", "--model", LLAMA, "--sm", "90", "--json")
+        result = self.cache("export", "-o", "m.bundle", "--model", llama, "--sm", "90", "--json")
         self.assert_failed(result, "1 of the model's kernels", "prewarm")
         self.assertEqual((result.json()["entries"], result.json()["missing"]), (len(needed) - 1, 1))
 
@@ -645,7 +647,7 @@ class Cache(CliTest):
 
     def test_an_export_says_what_its_model_has_beside(self):
         """As prewarm does: what is not supported is in no bundle, and what is not known may not be."""
-        quasar = self.write("quasar.json", json.dumps({**QUASAR, "hidden_size": 64}))
+        quasar = self.write("quasar.json", json.dumps({**QUASAR, "hidden_size": 16}))
         both = ["--kv", "dense,paged", "--page-size", "16"]
         self.assertEqual(self.run_cli("prewarm", "--model", quasar, *both, "--sm", "90", "--cache", "kernels").code, 0)
         export = ["export", "-o", "q.bundle", "--model", quasar, *both]

@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 import unittest
 
-from support import LLAMA, SMALL, CliTest, main
+from support import SMALL, SMALL_LLAMA, CliTest, main
 
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
@@ -122,17 +122,18 @@ class Images(CliTest):
 
     def test_an_image_of_an_sm_or_of_a_model(self):
         self.prewarm_small("kernels")
+        llama = self.write("llama.json", json.dumps({**SMALL_LLAMA, "hidden_size": 64}))
         self.assert_ok(self.run_cli("prewarm", "--op", "merge", "--head-dim-vo", "64", "--q-heads", "8", "--sm", "80,86",
                                     "--cache", "kernels", "--json"))
         self.assertEqual(self.exported("image", "--sm", "80,86")["entries"], 2)
         self.assertEqual(self.read_image("image")[2]["config"]["Labels"]["io.attnsmith.sms"], "80,86")
         self.assert_failed(self.export("--oci", "no", "--sm", "120"), "no kernels for sm 120 to export")
-        self.assert_failed(self.export("--oci", "no", "--model", LLAMA), "no kernels of the model to export")
+        self.assert_failed(self.export("--oci", "no", "--model", llama), "no kernels of the model to export")
         self.assertFalse((self.folder / "no").exists())
         # One kernel of the model is lacking.
-        self.assert_ok(self.run_cli("prewarm", "--model", LLAMA, "--sm", "90", "--cache", "model", "--json"))
+        self.assert_ok(self.run_cli("prewarm", "--model", llama, "--sm", "90", "--cache", "model", "--json"))
         next((self.folder / "model").rglob("*.entry")).unlink()
-        result = self.export("--oci", "image", "--model", LLAMA, "--sm", "90", "--json", cache="model")
+        result = self.export("--oci", "image", "--model", llama, "--sm", "90", "--json", cache="model")
         self.assert_failed(result, "1 of the model's kernels", "prewarm")
         self.assertEqual(result.json()["missing"], 1)
         self.assertEqual(len(list(self.read_image("image")[3].rglob("*.entry"))), result.json()["entries"])

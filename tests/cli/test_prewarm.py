@@ -288,7 +288,7 @@ class Prewarm(CliTest):
             self.assertEqual([part["name"] for part in result.json()["unsupported"]], ["full_attention/decode"])
 
     def test_a_request_file(self):
-        request = self.write("request.json", "{\"head_dim\": 64, \"q_heads\": 8, \"mask\": \"causal\", \"sm\": [90]}")
+        request = self.write("request.json", "{\"head_dim\": 16, \"q_heads\": 8, \"mask\": \"causal\", \"sm\": [90]}")
         self.prewarm_small("kernels")
         report = self.assert_ok(self.run_cli("prewarm", "--request", request, "--cache", "kernels", "--json")).json()
         self.assertEqual(report["summary"]["hits"], report["summary"]["total"])
