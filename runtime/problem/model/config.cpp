@@ -61,7 +61,9 @@ constexpr Obstacle kObstacles[] = {
 };
 
 bool is_bidirectional(ModelReader& model) {
-    if (const auto given = model.find({"use_bidirectional_attention"})) {
+    if (model.model_type() == "vaultgemma") {  // whose class does not read it
+        model.disregard({"use_bidirectional_attention"});
+    } else if (const auto given = model.find({"use_bidirectional_attention"})) {
         if (given->value == true || given->value == "all") return true;
         if (given->value != false && given->value != "vision")
             throw InvalidRequest(given->field, describe(given->value), "true, false, \"all\" or \"vision\"");
