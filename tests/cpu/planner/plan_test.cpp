@@ -408,6 +408,42 @@ TEST_CASE("rows are cut at powers of two, into 64 pieces at most", "[planner]") 
     CHECK(abi::cut_length((1 << 30) - 1) == 1 << 24);
 }
 
+// As docs/numerics.md says: bits that a release gave are given by later ones of the same toolchain, so where
+// cuts are is no detail. Numbers here, not the constants of the header, which would move with them.
+TEST_CASE("a row of up to 16,384 keys is cut every 256 keys, a longer one into 64 pieces", "[planner]") {
+    struct Row {
+        int keys, piece;
+    };
+    for (const auto& [keys, piece] : {Row{1, 256}, Row{256, 256}, Row{16384, 256}, Row{16385, 512},
+                                      Row{32768, 512}, Row{32769, 1024}, Row{131072, 2048}})
+        CHECK(abi::cut_length(keys) == piece);
+
+    for (const families::DeviceTraits& device : families::known_devices()) {
+        for (const std::int64_t head_dim : {64, 128, 320}) {
+            AttentionSpec spec = llama();
+            spec.head_dim_qk = spec.head_dim_vo = head_dim;
+            spec.consistency = Consistency::bitwise;
+            CAPTURE(device.sm, head_dim);
+            const planner::Plan plan = plan_of(spec, {2, 1, 1 << 20}, device.sm);
+            const bool wgmma = plan.kernel(planner::Role::attention).backend() == families::Backend::wgmma;
+            const nlohmann::json split = json_of(plan)["split_kv"];
+            CHECK(split["cuts"]["least_keys"].get<int>() == 256);
+            CHECK(split["cuts"]["most_pieces"].get<int>() == 64);
+            CHECK(split["cuts"]["softmax_keys"].get<int>() == (wgmma ? 64 : 32));
+            CHECK(split.at("least_keys").get<int>() == 256);  // a share begins and ends at cuts
+
+            // A place for each piece of 256 keys, and for no more than 64.
+            const auto bytes = [&](std::int64_t keys) {
+                return test::launch_facts(plan,
+                                          {.batch = 2, .q_tokens = 2, .max_q_len = 1, .max_kv_len = keys})
+                    .workspace_bytes;
+            };
+            CHECK(bytes(16384) == bytes(1 << 20));
+            CHECK(bytes(16384 - 256) < bytes(16384));
+        }
+    }
+}
+
 // The places of pieces are rows of those that a sequence has, not of the whole tile.
 TEST_CASE("with absolute cuts a share has a place for each piece", "[planner]") {
     AttentionSpec spec = llama();
