@@ -233,6 +233,41 @@ TEST_CASE("a manifest is believed for nothing but what it names") {
     CHECK(fetch(remote, one, kVersion).error == 0);
 }
 
+// Its manifest promises a toolchain, is signed and names these very bytes, but the bytes say another
+// toolchain.
+TEST_CASE("an entry of another toolchain than its manifest is refused") {
+    const Site site;
+    const Key key(1);
+    const Remembered one;
+    const Version promised{kVersion.major, kVersion.minor, kVersion.build + 1};
+    push(site.remote(key.signs()), one);
+    Manifest manifest = one.manifest();
+    manifest.toolchain = promised;
+    const std::string text = manifest_text(manifest);
+    const auto signature = ed25519().value()->sign(key.secret, std::as_bytes(std::span(text)));
+    site.server->files[manifest_path(one.key, promised)] =
+        bytes_of(encode_manifest(text, SignedBy{key.is_public.id(), signature.value()}));
+    const auto remote = site.remote(trusting({key.is_public}));
+
+    const Outcome refused = fetch(remote, one, promised);
+    CHECK(refused.error == EBADMSG);
+    CHECK(refused.message == "the entry is another toolchain's than its manifest");
+    CHECK_FALSE(refused.entry);
+    CHECK(fetch(remote, one, kVersion).entry);  // the same bytes, under their own manifest
+
+    // It is the newest by the hint, and the next one is taken in its place.
+    site.server->files[hint_path(one.key)] = bytes_of(encode_hint(one.key, {kVersion}, promised));
+    std::vector<Version> offered;
+    const Status status = remote.fetch({one.key, "sm_90a", {}},
+                                       [&](const Version& version, Entry) {
+                                           offered.push_back(version);
+                                           return std::nullopt;
+                                       },
+                                       {2s, true});
+    CHECK(status.ok());
+    CHECK(offered == std::vector{kVersion});
+}
+
 TEST_CASE("what a server answers is said") {
     const Site site;
     const Remembered one;
