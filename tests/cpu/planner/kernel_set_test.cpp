@@ -16,6 +16,7 @@
 using namespace attnsmith;
 using attnsmith::test::random_sizes;
 using attnsmith::test::random_spec;
+using attnsmith::test::random_spec_of_any_op;
 using attnsmith::test::random_stored_spec;
 using families::KernelConfig;
 
@@ -57,6 +58,51 @@ bool contains(const std::vector<KernelConfig>& set, const KernelConfig& kernel) 
     return std::find(set.begin(), set.end(), kernel) != set.end();
 }
 
+// Half of them of op attention with default arithmetic, which alone has kernels that widen keys before it.
+AttentionSpec random_spec_of_sets(std::mt19937& random) {
+    return random() % 2 ? random_stored_spec(random) : random_spec_of_any_op(random);
+}
+
+// The step that does the op's own work.
+const planner::Step& main_step(const planner::Plan& plan) {
+    const bool appends = plan.problem.spec.op == Op::append;
+    const planner::Step* const step = plan.find(appends ? planner::Role::append : planner::Role::attention);
+    REQUIRE(step != nullptr);
+    return *step;
+}
+
+// Counts specs by what changes their kernels, so that a generator which stops giving some of it is seen.
+class Kinds {
+  public:
+    void add(const AttentionSpec& spec) {
+        const std::string op(to_string(spec.op));
+        ++counts_[op];
+        ++counts_[op + " kv_scale " + std::string(to_string(spec.kv_scale))];
+        if (spec.consistency == Consistency::bitwise) ++counts_[op + " bitwise"];
+        if (spec.consistency == Consistency::bitwise && spec.kv_scale == KvScale::token_head)
+            ++counts_[op + " bitwise token_head"];
+        if (spec.precision == Precision::high) ++counts_[op + " high"];
+    }
+
+    void require_each(int least) const {
+        for (const char* const scale : {"none", "tensor", "head", "token_head", "block128"})
+            for (const char* const op : {"attention", "mla", "append"})
+                require(std::string(op) + " kv_scale " + scale, least);
+        for (const char* const kind : {"attention bitwise", "mla bitwise", "attention bitwise token_head",
+                                       "mla bitwise token_head", "attention high"})
+            require(kind, least);
+    }
+
+  private:
+    void require(const std::string& kind, int least) const {
+        INFO(kind);
+        const auto found = counts_.find(kind);
+        REQUIRE((found != counts_.end() && found->second >= least));
+    }
+
+    std::map<std::string, int> counts_;
+};
+
 }  // namespace
 
 TEST_CASE("every plan's kernels are in the kernel set of its spec and SM", "[planner]") {
@@ -64,11 +110,13 @@ TEST_CASE("every plan's kernels are in the kernel set of its spec and SM", "[pla
     const auto devices = families::known_devices();
     const families::TuningTable tables[] = {planner::repository_tuning(), random_tuning(random),
                                             random_tuning(random)};
-    int planned = 0, divided = 0;
-    for (int i = 0; i < 10000; ++i) {
-        const problem::Problem problem = problem::validate(random_stored_spec(random), random_sizes(random));
+    Kinds kinds;
+    int divided = 0, instead = 0;
+    for (int i = 0; i < 20000; ++i) {
+        const problem::Problem problem = problem::validate(random_spec_of_sets(random), random_sizes(random));
         families::DeviceTraits device = devices[random() % devices.size()];
         const families::TuningTable& tuning = tables[random() % std::size(tables)];
+        CAPTURE(to_json(AttentionRequest{problem.spec, problem.sizes, {device.sm}}));
         const std::vector<KernelConfig> set = planner::kernel_set(problem.spec, device.sm, tuning).kernels();
         // A kernel that merges is there where others leave it something to do.
         const bool merges = std::ranges::any_of(set, [](const KernelConfig& kernel) {
@@ -82,17 +130,20 @@ TEST_CASE("every plan's kernels are in the kernel set of its spec and SM", "[pla
         device.name = "some other product";
         const planner::Plan plan = planner::make_plan(problem, device, tuning);
         for (const planner::Step& step : plan.steps) REQUIRE(contains(set, step.kernel));
-        REQUIRE(plan.find(planner::Role::attention) != nullptr);
+        for (const planner::Plan& other : plan.instead)
+            for (const planner::Step& step : other.steps) REQUIRE(contains(set, step.kernel));
         const families::SplitPolicy policy = plan.split.policy;
-        const KernelConfig& attends = plan.kernel(planner::Role::attention);
-        REQUIRE(attends.family->takes(attends, policy));
+        const KernelConfig& main = main_step(plan).kernel;
+        REQUIRE(main.family->takes(main, policy));
         REQUIRE((plan.find(planner::Role::merge_splits) != nullptr) ==
                 (policy == families::SplitPolicy::chunks));
         divided += policy != families::SplitPolicy::none;
-        ++planned;
+        instead += !plan.instead.empty();
+        kinds.add(problem.spec);
     }
-    REQUIRE(planned == 10000);
+    kinds.require_each(50);
     REQUIRE(divided > 1000);
+    REQUIRE(instead > 10);
 }
 
 TEST_CASE("what is chosen of a set is what is planned, for any sizes", "[planner]") {
@@ -100,9 +151,11 @@ TEST_CASE("what is chosen of a set is what is planned, for any sizes", "[planner
     const auto devices = families::known_devices();
     const families::TuningTable tables[] = {planner::repository_tuning(), random_tuning(random)};
     std::map<families::SplitPolicy, int> seen;
+    Kinds kinds;
     int widened = 0;
-    for (int i = 0; i < 600; ++i) {
-        const AttentionSpec spec = problem::validate(random_stored_spec(random), {}).spec;
+    for (int i = 0; i < 1500; ++i) {
+        const AttentionSpec spec = problem::validate(random_spec_of_sets(random), {}).spec;
+        kinds.add(spec);
         families::DeviceTraits device = devices[random() % devices.size()];
         device.sm_count = 1 + static_cast<int>(random() % 300);
         const families::TuningTable& tuning = tables[random() % std::size(tables)];
@@ -112,7 +165,7 @@ TEST_CASE("what is chosen of a set is what is planned, for any sizes", "[planner
             const planner::Plan plan = planner::make_plan(problem, device, tuning);
             const planner::Choice chosen = planner::choose(made.set, problem, device);
             REQUIRE(chosen.candidate != nullptr);
-            const planner::Step& main = *plan.find(planner::Role::attention);
+            const planner::Step& main = main_step(plan);
             widened += plan.find(planner::Role::widen) != nullptr;
             REQUIRE(chosen.candidate->kernel == main.kernel);
             REQUIRE(chosen.candidate->source == main.tile_source);
@@ -131,6 +184,7 @@ TEST_CASE("what is chosen of a set is what is planned, for any sizes", "[planner
             ++seen[launch.split.policy];
         }
     }
+    kinds.require_each(5);
     REQUIRE(seen[families::SplitPolicy::none] > 100);
     REQUIRE(seen[families::SplitPolicy::shares] > 100);
     REQUIRE(widened > 0);
@@ -158,9 +212,11 @@ TEST_CASE("a set's kernel takes chunks where planning would, while few rows have
 TEST_CASE("a set's workspace serves all smaller bounds", "[planner]") {
     std::mt19937 random(20261124);
     const auto devices = families::known_devices();
+    Kinds kinds;
     int in_chunks = 0;
-    for (int i = 0; i < 1000; ++i) {
-        const AttentionSpec spec = problem::validate(random_spec(random), {}).spec;
+    for (int i = 0; i < 2000; ++i) {
+        const AttentionSpec spec = problem::validate(random_spec_of_sets(random), {}).spec;
+        kinds.add(spec);
         const families::DeviceTraits& device = devices[random() % devices.size()];
         const planner::SetOfPlans made = planner::plan_set(spec, device, planner::repository_tuning());
         const PlanSizes most = random_sizes(random);
@@ -187,12 +243,13 @@ TEST_CASE("a set's workspace serves all smaller bounds", "[planner]") {
                 if (launch.split.chunks() == 1) continue;
                 ++in_chunks;
                 const std::int64_t rows = launch.split.parts * launch.workspace.rows;
-                REQUIRE(launch.workspace.partial_o_offset + rows * spec.head_dim_vo * 4 <=
+                REQUIRE(launch.workspace.partial_o_offset + rows * problem::value_dim(spec) * 4 <=
                         launch.workspace.partial_ml_offset);
                 REQUIRE(launch.workspace.partial_ml_offset + rows * 8 <= launch.workspace.bytes);
             }
         }
     }
+    kinds.require_each(5);
     REQUIRE(in_chunks > 20);
 }
 
@@ -234,6 +291,50 @@ TEST_CASE("the kernels of a model's coverage are those of whatever a program cho
             spec.index_dtype = pick(DType::i32, DType::i64);
             spec.alignment = pick(16, 8, 4, 2);
             const problem::Problem problem = problem::validate(spec, random_sizes(random));
+            families::DeviceTraits device = families::traits_of(sm);
+            device.sm_count = 1 + static_cast<int>(random() % 300);
+            const planner::Plan plan = planner::make_plan(problem, device, planner::repository_tuning());
+            for (const planner::Step& step : plan.steps) REQUIRE(contains(built, step.kernel));
+        }
+    }
+}
+
+TEST_CASE("the coverage of a model with latents has the kernels of its decode and of its appends",
+          "[planner]") {
+    const Coverage coverage = model_coverage(
+        R"({"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 2, "num_attention_heads": 128,
+            "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+            "v_head_dim": 128, "rope_theta": 10000, "rope_interleave": true, "torch_dtype": "bfloat16"})",
+        R"({"dtype": "bf16", "kv": "paged", "page_size": [1, 64], "index_dtype": ["int32", "int64"],
+            "consistency": ["default", "bitwise"], "kv_dtype": ["bf16", "e4m3"],
+            "kv_scale": ["none", "token_head", "block128"], "o_dtype": ["bf16", "fp32"], "slots": "mapping"})");
+    std::mt19937 random(20261125);
+    for (const int sm : {80, 90, 120}) {
+        std::vector<KernelConfig> built;
+        for (const AttentionSpec& spec : coverage.specs())
+            for (const KernelConfig& kernel :
+                 planner::kernel_set(spec, sm, planner::repository_tuning()).kernels())
+                if (!contains(built, kernel)) built.push_back(kernel);
+        for (int i = 0; i < 300; ++i) {
+            // The decode and the append of this model in the program's words.
+            AttentionSpec spec{.head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = 128};
+            spec.kv = KvStorage::paged, spec.page_size = attnsmith::test::pick_of(random, 1, 64);
+            spec.index_dtype = attnsmith::test::pick_of(random, DType::i32, DType::i64);
+            if (random() % 2) {
+                spec.kv_dtype = DType::e4m3;
+                spec.kv_scale =
+                    attnsmith::test::pick_of(random, KvScale::none, KvScale::token_head, KvScale::block128);
+            }
+            if (random() % 3 == 0) {
+                spec.op = Op::append, spec.rope = Rope::interleaved, spec.k_norm = true;
+            } else {
+                spec.op = Op::mla, spec.scale = 0.1, spec.mask = Mask::causal;
+                spec.consistency =
+                    attnsmith::test::pick_of(random, Consistency::standard, Consistency::bitwise);
+                spec.o_dtype = attnsmith::test::pick_of(random, DType::bf16, DType::f32);
+            }
+            const problem::Problem problem = problem::validate(spec, random_sizes(random));
+            CAPTURE(to_json(AttentionRequest{problem.spec, problem.sizes, {sm}}));
             families::DeviceTraits device = families::traits_of(sm);
             device.sm_count = 1 + static_cast<int>(random() % 300);
             const planner::Plan plan = planner::make_plan(problem, device, planner::repository_tuning());
