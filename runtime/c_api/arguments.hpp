@@ -65,6 +65,8 @@ inline constexpr std::size_t kFirstSize<attnsmith_batch> = 88;
 template <>
 inline constexpr std::size_t kFirstSize<attnsmith_merge_tensors> = 48;
 template <>
+inline constexpr std::size_t kFirstSize<attnsmith_append_tensors> = 136;
+template <>
 inline constexpr std::size_t kFirstSize<attnsmith_workspace> = 24;
 template <>
 inline constexpr std::size_t kFirstSize<attnsmith_tensor_addresses> = 64;
@@ -76,27 +78,28 @@ static_assert(sizeof(attnsmith_prewarm_options) > kFirstSize<attnsmith_prewarm_o
 static_assert(sizeof(attnsmith_tensors) > kFirstSize<attnsmith_tensors>);
 static_assert(sizeof(attnsmith_batch) > kFirstSize<attnsmith_batch>);
 static_assert(sizeof(attnsmith_merge_tensors) == kFirstSize<attnsmith_merge_tensors>);
+static_assert(sizeof(attnsmith_append_tensors) == kFirstSize<attnsmith_append_tensors>);
 static_assert(sizeof(attnsmith_workspace) == kFirstSize<attnsmith_workspace>);
 static_assert(sizeof(attnsmith_tensor_addresses) > kFirstSize<attnsmith_tensor_addresses>);
 
 void check_size(std::string_view name, std::size_t size, std::size_t least, std::size_t most);
 
-// The caller's struct; fields that its header did not have yet are zero.
+// The size that the caller's struct has.
 template <typename Struct>
-Struct read_struct(const Struct* given, std::string_view name) {
-    const std::size_t size = required(given, name).size;
-    check_size(name, size, kFirstSize<Struct>, sizeof(Struct));
-    Struct known{};
-    std::memcpy(&known, given, size);
-    return known;
-}
-
-// The size that the caller's output struct has.
-template <typename Struct>
-std::size_t output_size(const Struct* given, std::string_view name) {
+std::size_t checked_size(const Struct* given, std::string_view name) {
+    static_assert(kFirstSize<Struct> > 0, "give kFirstSize the bytes of the struct's first version");
     const std::size_t size = required(given, name).size;
     check_size(name, size, kFirstSize<Struct>, sizeof(Struct));
     return size;
+}
+
+// The caller's struct; fields that its header did not have yet are zero.
+template <typename Struct>
+Struct read_struct(const Struct* given, std::string_view name) {
+    const std::size_t size = checked_size(given, name);
+    Struct known{};
+    std::memcpy(&known, given, size);
+    return known;
 }
 
 // Writes the fields that the caller's header has.

@@ -12,8 +12,8 @@ attnsmith_code attnsmith_parse_request(const char* json, attnsmith_spec* spec, a
                                        attnsmith_error** error) {
     return guarded(error, [&] {
         const std::string_view text = required_text(json, "json");
-        const std::size_t spec_size = output_size(spec, "spec");
-        const std::size_t sizes_size = output_size(sizes, "sizes");
+        const std::size_t spec_size = checked_size(spec, "spec");
+        const std::size_t sizes_size = checked_size(sizes, "sizes");
         const AttentionRequest request = parse_request(text);
         write_spec(*spec, spec_size, request.spec);
         write_struct(*sizes, sizes_size, to_c(request.sizes));

@@ -55,7 +55,7 @@ attnsmith_code attnsmith_kernel_spec(const attnsmith_kernel* kernel, attnsmith_s
                                      attnsmith_error** error) {
     return guarded(error, [&] {
         const Kernel& of = required(kernel, "kernel").kernel;
-        const std::size_t size = output_size(spec, "spec");
+        const std::size_t size = checked_size(spec, "spec");
         write_spec(*spec, size, of.spec());
     });
 }

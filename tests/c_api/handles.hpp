@@ -20,6 +20,7 @@ struct Free {
 
 using RuntimeHandle = std::unique_ptr<attnsmith_runtime, Free<attnsmith_runtime_free>>;
 using KernelHandle = std::unique_ptr<attnsmith_kernel, Free<attnsmith_kernel_free>>;
+using SetHandle = std::unique_ptr<attnsmith_kernel_set, Free<attnsmith_kernel_set_free>>;
 using PendingHandle = std::unique_ptr<attnsmith_pending, Free<attnsmith_pending_free>>;
 using CallHandle = std::unique_ptr<attnsmith_call, Free<attnsmith_call_free>>;
 using BufferHandle = std::unique_ptr<attnsmith_buffer, Free<attnsmith_buffer_free>>;

@@ -8,8 +8,6 @@ using namespace attnsmith::test;
 
 namespace {
 
-using SetHandle = std::unique_ptr<attnsmith_kernel_set, Free<attnsmith_kernel_set_free>>;
-
 SetHandle prepared_set(const attnsmith_spec& spec) {
     attnsmith_kernel_set* set = nullptr;
     must(attnsmith_prepare_set, runtime(), &spec, 0, &set);
@@ -56,6 +54,17 @@ TEST_CASE("A launch at other addresses") {
     CHECK(ask(attnsmith_launch_at, call.get(), &at, nullptr).refuses("addresses.size"));
     CHECK(ask(attnsmith_launch_at, call.get(), nullptr, nullptr).refuses("addresses"));
     CHECK(ask(attnsmith_launch_at, nullptr, &at, nullptr).refuses("call"));
+}
+
+TEST_CASE("An append's struct without all of its fields is refused by its size") {
+    attnsmith_append_tensors tensors{};
+    attnsmith_call* call = nullptr;
+    for (const std::size_t size : {sizeof tensors - 8, sizeof tensors + 8, std::size_t{8}, std::size_t{0}}) {
+        tensors.size = size;
+        CHECK(ask(attnsmith_bind_append, dense_kernel(), &tensors, nullptr, nullptr, &call)
+                  .refuses("tensors.size"));
+        CHECK(call == nullptr);
+    }
 }
 
 TEST_CASE("What is kept of a call holds its workspace and its code") {
