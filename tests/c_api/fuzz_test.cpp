@@ -1,5 +1,5 @@
-// Tens of thousands of malformed calls over all functions of the C ABI: valid calls of which one to three
-// things were broken. Each must give an error code with an error object, or a success where nothing that was
+// Tens of thousands of malformed calls over all functions of the C ABI: valid calls, with one to three things
+// broken. Each must give an error code with an error object, or a success where nothing that was
 // broken has to be refused; outputs are written on success alone. Sanitizers watch the memory.
 //
 //   attnsmith-c-fuzz [CALLS] [SEED]
@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "abi/attention_arguments.h"
 #include "c_api/fake_driver.hpp"
 #include "c_api/fuzz_breaker.hpp"
 #include "c_api/fuzz_operands.hpp"
@@ -23,6 +24,13 @@ namespace {
 const char* const kRequest =
     R"({"op": "attention", "dtype": "fp16", "head_dim": 64, "q_heads": 8, "kv_heads": 2, "mask": "causal",
         "window_left": 100, "kv": "paged", "page_size": 16, "lse": true, "batch": 2, "kv_len": 77, "sm": [80, 90]})";
+const char* const kAppendRequest =
+    R"({"op": "append", "dtype": "fp16", "head_dim": 64, "q_heads": 8, "kv_heads": 2, "kv": "paged", "page_size": 16,
+        "kv_dtype": "e4m3", "kv_scale": "token_head", "slots": "mapping", "rope": "half", "rotary_dim": 32,
+        "k_norm": true, "norm_eps": 1e-5, "check_slots": true, "q_len": 7, "sm": [80, 90]})";
+const char* const kMlaRequest =
+    R"({"op": "mla", "dtype": "fp16", "head_dim_ckv": 512, "head_dim_kpe": 64, "q_heads": 128, "mask": "causal",
+        "scale": 0.1, "kv": "paged", "page_size": 64, "kv_dtype": "e4m3", "kv_scale": "block128", "sm": 90})";
 const char* const kMergeRequest =
     R"({"op": "merge", "dtype": "fp16", "head_dim": 64, "q_heads": 8, "lse": true, "q_len": 77, "sm": 90})";
 const char* const kModel =
@@ -51,7 +59,8 @@ class Fuzzer : Breaker {
     Fuzzer(std::uint64_t seed, const std::string& folder) : Breaker(seed), folder_(folder) {
         fake_driver();
         const RuntimeHandle compiling = open(folder + "/kernels", nullptr);
-        for (const Kind kind : kKinds) warm(compiling.get(), kind);
+        for (const Kind kind : kSetKinds) warm(compiling.get(), kind);
+        for (const Kind kind : kKinds) warm_for_sizes(compiling.get(), kind);
         // What is not in the cache cannot be compiled any more: a changed spec costs nothing.
         runtime_ = open(folder + "/kernels", "/nowhere");
         cleared_ = open(folder + "/cleared", "/nowhere");
@@ -61,6 +70,12 @@ class Fuzzer : Breaker {
             expect_ok(attnsmith_prepare(runtime_.get(), &spec, nullptr, 0, &kernel, nullptr));
             kernels_.emplace_back(kernel);
             calls_.push_back(valid_call(kind, kernel));
+        }
+        for (const Kind kind : kSetKinds) {
+            const attnsmith_spec spec = valid_spec(kind);
+            attnsmith_kernel_set* set = nullptr;
+            expect_ok(attnsmith_prepare_set(runtime_.get(), &spec, 0, &set, nullptr));
+            sets_.emplace_back(set);
         }
         attnsmith_buffer* buffer = nullptr;
         expect_ok(attnsmith_allocate(runtime_.get(), 0, kBufferBytes, &buffer, nullptr));
@@ -101,11 +116,18 @@ class Fuzzer : Breaker {
             {"kernel_spec", &Fuzzer::kernel_spec, 2},
             {"kernel_plan_json", &Fuzzer::kernel_plan_json, 1},
             {"workspace_bytes", &Fuzzer::workspace_bytes, 5},
+            {"prepare_set", &Fuzzer::prepare_set, 5},
+            {"kernel_set_pick", &Fuzzer::set_pick, 8},
+            {"set_workspace_bytes", &Fuzzer::set_workspace_bytes, 5},
             {"bind", &Fuzzer::bind, 30},
             {"run", &Fuzzer::run_once, 20},
             {"bind_merge", &Fuzzer::bind_merge, 15},
             {"run_merge", &Fuzzer::run_merge, 10},
+            {"bind_append", &Fuzzer::bind_append, 20},
+            {"run_append", &Fuzzer::run_append, 15},
             {"launch", &Fuzzer::launch, 2},
+            {"launch_at", &Fuzzer::launch_at, 20},
+            {"call_keep_alive", &Fuzzer::call_keep_alive, 2},
             {"call_status", &Fuzzer::call_status, 2},
             {"call_clear_status", &Fuzzer::call_clear_status, 1},
             {"call_copy_status", &Fuzzer::call_copy_status, 1},
@@ -158,9 +180,24 @@ class Fuzzer : Breaker {
         if (json::parse(report)["summary"]["failed"] != 0) give_up("prewarming failed");
     }
 
+    // The kernels that are prepared without sizes and with those that the fuzzer gives.
+    static void warm_for_sizes(attnsmith_runtime* runtime, Kind kind) {
+        const attnsmith_spec spec = valid_spec(kind);
+        const attnsmith_sizes sizes{sizeof sizes, kBatch, kQueries, kKeys};
+        for (const attnsmith_sizes* const given : {static_cast<const attnsmith_sizes*>(nullptr), &sizes}) {
+            attnsmith_kernel* kernel = nullptr;
+            expect_ok(attnsmith_prepare(runtime, &spec, given, 0, &kernel, nullptr));
+            attnsmith_kernel_free(kernel);
+        }
+    }
+
     static CallHandle valid_call(Kind kind, const attnsmith_kernel* kernel) {
         attnsmith_call* call = nullptr;
-        if (is_merge(kind)) {
+        if (is_append(kind)) {
+            const AppendOperands operands(kind);
+            expect_ok(
+                attnsmith_bind_append(kernel, &operands.tensors, &operands.batch, nullptr, &call, nullptr));
+        } else if (is_merge(kind)) {
             const MergeOperands operands(kind, 2);
             expect_ok(attnsmith_bind_merge(kernel, &operands.tensors, &call, nullptr));
         } else {
@@ -204,8 +241,19 @@ class Fuzzer : Breaker {
             (details.at("field") == "" || details.at("accepted") == "" || !details.contains("value"))) {
             wrong("no field");
         }
+        if (!field_.empty() && code == ATTNSMITH_INVALID_REQUEST) judge_field(details.at("field"));
         attnsmith_error_free(error_);
         error_ = nullptr;
+    }
+
+    // Values of a spec are named as JSON does, what is no value of an enumeration within the struct.
+    void judge_field(std::string field) {
+        const std::string said = field;
+        for (const std::string within : {"spec.", "specs[0]."})
+            if (field.starts_with(within) && !field_.starts_with(within)) field.erase(0, within.size());
+        if (!field.starts_with(field_))
+            give_up(name_ + " (broken: " + broken_ + "): the error names " + said + " instead of " + field_ +
+                    ": " + attnsmith_error_message(error_));
     }
 
     // A text that was handed out is JSON, and only on success.
@@ -255,16 +303,18 @@ class Fuzzer : Breaker {
         attnsmith_string_free(nullptr);
         attnsmith_runtime_free(nullptr);
         attnsmith_kernel_free(nullptr);
+        attnsmith_kernel_set_free(nullptr);
+        attnsmith_kept_free(nullptr);
         attnsmith_pending_free(nullptr);
         attnsmith_call_free(nullptr);
         attnsmith_buffer_free(nullptr);
         const bool defined =
             attnsmith_error_code(nullptr) == ATTNSMITH_OK && *attnsmith_error_message(nullptr) == 0 &&
             std::string(attnsmith_error_details(nullptr)) == "{}" && attnsmith_kernel_device(nullptr) == -1 &&
-            attnsmith_pending_ready(nullptr) == 1 && attnsmith_buffer_data(nullptr) == nullptr &&
-            attnsmith_buffer_bytes(nullptr) == 0;
+            attnsmith_pending_ready(nullptr) == 1 && attnsmith_kernel_set_size(nullptr) == 0 &&
+            attnsmith_buffer_data(nullptr) == nullptr && attnsmith_buffer_bytes(nullptr) == 0;
         if (!defined) give_up("what is said of NULL");
-        counts_[name_].calls += 14;
+        counts_[name_].calls += 17;
     }
 
     void runtime_create() {
@@ -330,7 +380,7 @@ class Fuzzer : Breaker {
     }
 
     void parse_request() {
-        const std::string text = break_text(one_in(3) ? kMergeRequest : kRequest);
+        const std::string text = break_text(any_of({kRequest, kMergeRequest, kAppendRequest, kMlaRequest}));
         attnsmith_spec spec{}, before{};
         attnsmith_sizes sizes{};
         spec.size = sizeof spec, sizes.size = sizeof sizes;
@@ -400,8 +450,8 @@ class Fuzzer : Breaker {
     }
 
     void prewarm() {
-        attnsmith_spec spec = any_valid_spec();
-        break_spec(spec);
+        attnsmith_spec spec = valid_spec(kSetKinds[below(std::size(kSetKinds))]);
+        break_spec(spec, "specs[0]");
         const attnsmith_spec* specs[] = {&spec, &spec};
         std::int32_t sms[] = {90, 90};
         std::size_t spec_count = 1 + below(2), sm_count = 1 + below(2);
@@ -414,7 +464,7 @@ class Fuzzer : Breaker {
         }
         std::int32_t cancel = static_cast<std::int32_t>(below(2));
         attnsmith_prewarm_options options{sizeof options, on_progress, &cancel, 1, 0, 0, 0};
-        break_size(options.size, "options");
+        break_size(options.size, "options", kLeastPrewarm);
         if (one_in(8)) options.jobs = -1, breaks("jobs");
         if (one_in(8)) options.reserved = -5, breaks("reserved");
         char* text = nullptr;
@@ -516,13 +566,15 @@ class Fuzzer : Breaker {
 
     void workspace_bytes() {
         const std::size_t place = below(kernels_.size());
-        const bool merge = is_merge(kKinds[place]);
+        const bool merge = is_merge(kKinds[place]), attends = is_attention(kKinds[place]);
         std::int64_t arguments[] = {kBatch, kBatch * kQueries, kKeys};
         if (one_in(2)) {
-            constexpr std::int64_t kMany = std::int64_t{1} << 31;  // too many but for the queries of a merge
+            // Too many but for the queries of a merge and of an append.
+            constexpr std::int64_t kMany = std::int64_t{1} << 31;
             const std::size_t changed = below(3);
             arguments[changed] = any_of<std::int64_t>({-1, kLeast, kMost, kMany, std::int64_t{1} << 62});
-            breaks("argument", !(merge && changed == 1 && arguments[1] == kMany));
+            static const char* const kNames[] = {"batch", "q_tokens", "max_kv_len"};
+            breaks(kNames[changed], attends || changed != 1 || arguments[1] != kMany, kNames[changed]);
         }
         if (broken_.empty() && one_in(4)) {
             arguments[1 + below(2)] =
@@ -576,7 +628,9 @@ class Fuzzer : Breaker {
 
     // The kernel of the other op is wrong, whatever the tensors are.
     const attnsmith_kernel* kernel_of_attention(std::size_t kind) {
-        if (one_in(32)) kind = kAttentionKinds + below(2), breaks("kernel of a merge");
+        if (one_in(32))
+            kind = kAttentionKinds + below(std::size(kKinds) - kAttentionKinds),
+            breaks("kernel of another op");
         return or_null(kernels_[kind].get(), "kernel");
     }
 
@@ -589,6 +643,145 @@ class Fuzzer : Breaker {
             breaks("kernel of attention");
         }
         return or_null(kernels_[static_cast<std::size_t>(kind)].get(), "kernel");
+    }
+
+    // ---- Sets of kernels
+
+    void prepare_set() {
+        attnsmith_spec spec = valid_spec(kSetKinds[below(std::size(kSetKinds))]);
+        break_spec(spec);
+        attnsmith_kernel_set* set = nullptr;
+        attnsmith_runtime* const runtime = or_null(runtime_.get(), "runtime");
+        const attnsmith_spec* const from = or_null(&spec, "spec");
+        const std::int32_t device = break_device();
+        judge(attnsmith_prepare_set(runtime, from, device, or_null(&set, "set"), error_slot()),
+              [&] { return set == nullptr; });
+        if (set != nullptr && attnsmith_kernel_set_size(set) == 0) give_up("a set without kernels");
+        attnsmith_kernel_set_free(set);
+    }
+
+    // What is picked is the kernel that is prepared for these sizes, takes its tensors, and has no larger
+    // workspace than the set says.
+    void set_pick() {
+        const std::size_t place = below(sets_.size());
+        const Kind kind = kSetKinds[place];
+        attnsmith_sizes sizes;
+        const attnsmith_sizes* const given = break_sizes(sizes);
+        if (given != nullptr && broken_.empty()) {
+            sizes.batch = 1 + static_cast<std::int64_t>(below(300));
+            sizes.q_len = 1 + static_cast<std::int64_t>(below(one_in(2) ? 8 : 5000));
+            sizes.kv_len = 1 + static_cast<std::int64_t>(below(100000));
+        }
+        const attnsmith_kernel* const untouched = kernels_.front().get();
+        const attnsmith_kernel* kernel = untouched;
+        const attnsmith_kernel_set* const set = or_null(sets_[place].get(), "set");
+        const attnsmith_code code =
+            attnsmith_kernel_set_pick(set, given, or_null(&kernel, "kernel"), error_slot());
+        judge(code, [&] { return kernel == untouched; });
+        if (code != ATTNSMITH_OK) return;
+        const attnsmith_spec spec = valid_spec(kind);
+        attnsmith_kernel* prepared = nullptr;
+        expect_ok(attnsmith_prepare(runtime_.get(), &spec, given, 0, &prepared, nullptr));
+        const KernelHandle owned(prepared);
+        if (main_kernel(kernel) != main_kernel(prepared))
+            give_up("a set picked another kernel than planning");
+        valid_call(kind, kernel);
+        const attnsmith_sizes none{sizeof none, 1, 1, 1}, of = given == nullptr ? none : *given;
+        const std::int64_t tokens = of.batch * of.q_len;
+        std::size_t of_set = 0, of_kernel = 0;
+        expect_ok(attnsmith_kernel_set_workspace_bytes(set, of.batch, tokens, of.kv_len, &of_set, nullptr));
+        expect_ok(attnsmith_workspace_bytes(kernel, of.batch, tokens, of.kv_len, &of_kernel, nullptr));
+        if (of_kernel > of_set) give_up("a set's workspace is too small for a kernel of it");
+    }
+
+    // The key of the step that does the op's work, as the plan says: the first but for one that widens keys.
+    static std::string main_kernel(const attnsmith_kernel* kernel) {
+        char* text = nullptr;
+        expect_ok(attnsmith_kernel_plan_json(kernel, &text, nullptr));
+        const TextHandle owned(text);
+        const json plan = json::parse(text);
+        for (const json& step : plan.at("kernels"))
+            if (step.at("role") != "widen") return step.at("cache").at("key");
+        give_up(std::string("a plan without a kernel: ") + text);
+    }
+
+    void set_workspace_bytes() {
+        const std::size_t place = below(sets_.size());
+        const bool merge = is_merge(kSetKinds[place]);
+        std::int64_t arguments[] = {kBatch, kTokens, kKeys};
+        if (one_in(2)) {
+            const std::size_t changed = below(3);
+            arguments[changed] = any_of<std::int64_t>({-1, kLeast, kMost, std::int64_t{1} << 62});
+            static const char* const kNames[] = {"max_batch", "max_q_tokens", "max_kv_len"};
+            breaks(kNames[changed], true, kNames[changed]);
+        }
+        std::size_t bytes = 77;
+        const attnsmith_kernel_set* const set = or_null(sets_[place].get(), "set");
+        std::size_t* const out = or_null(&bytes, "bytes");
+        const attnsmith_code code = attnsmith_kernel_set_workspace_bytes(set, arguments[0], arguments[1],
+                                                                         arguments[2], out, error_slot());
+        judge(code, [&] { return bytes == 77; });
+        if (code == ATTNSMITH_OK && (merge ? bytes != 0 : bytes < ATTNSMITH_WORKSPACE_ZEROED_BYTES))
+            give_up("a set's workspace of " + std::to_string(bytes) + " bytes");
+    }
+
+    // ---- Appends
+
+    const attnsmith_kernel* kernel_of_append(Kind kind) {
+        std::size_t place = static_cast<std::size_t>(kind);
+        if (one_in(32)) {
+            place = below(std::size(kKinds) - 2);
+            breaks("kernel of another op");
+        } else if (broken_.empty() && one_in(32)) {
+            place = static_cast<std::size_t>(kind == Kind::append ? Kind::append_table : Kind::append);
+            breaks("kernel of another append");
+        }
+        return or_null(kernels_[place].get(), "kernel");
+    }
+
+    template <typename Call>
+    void append(Call call) {
+        const Kind kind = any_of({Kind::append, Kind::append_table});
+        AppendOperands operands(kind);
+        break_operands(operands);
+        const attnsmith_batch* batch = &operands.batch;
+        if (!operands.by_table && broken_.empty() && one_in(2)) batch = nullptr;
+        const attnsmith_kernel* const kernel = kernel_of_append(kind);
+        const attnsmith_append_tensors* const tensors = or_null(&operands.tensors, "tensors");
+        if (call(kernel, tensors, batch) == ATTNSMITH_OK) check_bound(operands.list);
+    }
+
+    void bind_append() {
+        append([&](const attnsmith_kernel* kernel, const attnsmith_append_tensors* tensors,
+                   const attnsmith_batch* batch) {
+            attnsmith_workspace workspace;
+            const attnsmith_workspace* const given =
+                one_in(2) ? nullptr
+                          : break_workspace(workspace, attnsmith_buffer_data(scratch_.get()), kScratchBytes);
+            attnsmith_call* call = nullptr;
+            const attnsmith_code code =
+                attnsmith_bind_append(kernel, tensors, batch, given, or_null(&call, "call"), error_slot());
+            judge(code, [&] { return call == nullptr; });
+            attnsmith_call_free(call);
+            return code;
+        });
+    }
+
+    void run_append() {
+        append([&](const attnsmith_kernel* kernel, const attnsmith_append_tensors* tensors,
+                   const attnsmith_batch* batch) {
+            attnsmith_workspace workspace;
+            const attnsmith_workspace* const given =
+                or_null(break_workspace(workspace, attnsmith_buffer_data(scratch_.get()), kScratchBytes),
+                        "workspace");
+            const int launches = fake_driver().launches, allocations = fake_driver().allocations;
+            const attnsmith_code code =
+                attnsmith_run_append(kernel, tensors, batch, given, nullptr, error_slot());
+            judge(code, [&] { return fake_driver().launches == launches; });
+            if (fake_driver().allocations != allocations) give_up("an append allocated device memory");
+            if (code == ATTNSMITH_OK && fake_driver().launches != launches + 1) give_up("no append launched");
+            return code;
+        });
     }
 
     template <typename Call>
@@ -627,6 +820,54 @@ class Fuzzer : Breaker {
 
     void launch() {
         judge(attnsmith_launch(any_call(), nullptr, error_slot()), [&] { return true; });
+    }
+
+    // The kernel is told the addresses that are given, and those that were bound of the others.
+    void launch_at() {
+        const std::size_t place = below(calls_.size());
+        const Kind kind = kKinds[place];
+        Operands operands(is_attention(kind) ? kind : Kind::dense);
+        attnsmith_tensor_addresses at{};
+        at.size = sizeof at;
+        std::map<std::string, std::uintptr_t> addresses;
+        vary_addresses(at, operands, addresses);
+        break_addresses(at, operands);
+        if (!is_attention(kind)) breaks("call of another op", true, "addresses");
+        const attnsmith_call* const call = or_null(calls_[place].get(), "call");
+        const attnsmith_tensor_addresses* const given = or_null(&at, "addresses");
+        fake_cuda_state& driver = fake_driver();
+        driver.param_bytes = sizeof(attnsmith::abi::AttentionArguments);
+        const int launches = driver.launches, allocations = driver.allocations;
+        const attnsmith_code code = attnsmith_launch_at(call, given, nullptr, error_slot());
+        driver.param_bytes = 0;
+        judge(code, [&] { return driver.launches == launches; });
+        if (driver.allocations != allocations) give_up("launch_at allocated device memory");
+        if (code != ATTNSMITH_OK) return;
+        if (driver.launches == launches) give_up("launch_at launched nothing");
+        if (!broken_.empty()) return;
+        for (const FuzzTensor& tensor : operands.list) {
+            const auto moved = addresses.find(tensor.name);
+            const auto bound = reinterpret_cast<std::uintptr_t>(tensor.view.data);
+            if (!was_told(moved == addresses.end() ? bound : moved->second))
+                give_up("the kernel was not told the address of " + tensor.name);
+            if (moved != addresses.end() && was_told(bound)) give_up("a kernel was told two " + tensor.name);
+        }
+    }
+
+    // Whether the arguments of the last launch have this address.
+    static bool was_told(std::uintptr_t address) {
+        const unsigned char* const bytes = fake_driver().last_launch.parameter;
+        for (std::size_t at = 0; at < sizeof(attnsmith::abi::AttentionArguments); at += sizeof address)
+            if (std::memcmp(bytes + at, &address, sizeof address) == 0) return true;
+        return false;
+    }
+
+    void call_keep_alive() {
+        attnsmith_kept* kept = nullptr;
+        const attnsmith_call* const call = any_call();
+        judge(attnsmith_call_keep_alive(call, or_null(&kept, "kept"), error_slot()),
+              [&] { return kept == nullptr; });
+        attnsmith_kept_free(kept);
     }
 
     void call_status() {
@@ -704,6 +945,7 @@ class Fuzzer : Breaker {
     RuntimeHandle runtime_, cleared_;
     std::vector<KernelHandle> kernels_;
     std::vector<CallHandle> calls_;
+    std::vector<SetHandle> sets_;
     BufferHandle buffer_, scratch_;
     PendingHandle pending_;
     std::array<char, kBufferBytes> host_{};
@@ -717,7 +959,7 @@ class Fuzzer : Breaker {
 }  // namespace
 
 int main(int count, char** arguments) {
-    const int calls = count > 1 ? std::atoi(arguments[1]) : 20000;
+    const int calls = count > 1 ? std::atoi(arguments[1]) : 30000;
     const std::uint64_t seed = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1;
     const TemporaryFolder folder;
     std::printf("seed %" PRIu64 "\n", seed);
