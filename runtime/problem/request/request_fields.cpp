@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attnsmith/error.hpp"
+#include "problem/json_text.hpp"
 #include "problem/request/field_kinds.hpp"
 #include "problem/request/ops.hpp"
 #include "problem/request/problem.hpp"
@@ -262,7 +263,7 @@ void refuse_other_fields(const AttentionRequest& request) {
         const ordered_json value = field.get(request);
         if (value == field.get(defaults)) continue;
         throw InvalidRequest(std::string(field.name),
-                             value.is_string() ? value.get<std::string>() : value.dump(),
+                             value.is_string() ? value.get<std::string>() : describe(value),
                              fmt::format("nothing, with op {}{}: it takes {}", to_string(spec.op),
                                          spec.op == Op::append && is_latent(spec) ? " and head_dim_ckv" : "",
                                          join_and(taken)));

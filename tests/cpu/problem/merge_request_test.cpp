@@ -1,5 +1,6 @@
 // Requests of op merge: which fields count, and what the others are refused with.
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -141,5 +142,16 @@ TEST_CASE("bad merge requests are refused by the field", "[merge][request]") {
         INFO(error.what());
         CHECK(error.field() == bad.field);
         CHECK(contains(error.what(), bad.message));
+    }
+}
+
+TEST_CASE("a number that is none is named in the error of an op that does not take it", "[merge][validate]") {
+    AttentionSpec spec{.op = Op::merge, .head_dim_vo = 64, .q_heads = 8};
+    for (const auto& [number, shown] : {std::pair{std::numeric_limits<double>::quiet_NaN(), "NaN"},
+                                        {std::numeric_limits<double>::infinity(), "Infinity"}}) {
+        spec.scale = number;
+        const InvalidRequest error = refused([&] { validate(spec, {}); });
+        CHECK(error.field() == "scale");
+        CHECK(error.value() == shown);
     }
 }
