@@ -311,8 +311,9 @@ std::set<KernelConfig> latent_kernels_on(int sm) {
     return kernels_of(specs, sm);
 }
 
-// wgmma's kernels as planned over head dims, storage and what is done to logits, in either index type.
-std::set<KernelConfig> wgmma_kernels(const HeadDims& head_dims) {
+// wgmma's kernels as planned over head dims, storage and what is done to logits, in either index type; of
+// `few`, those without softcap, wide indices, bitwise results or widened keys.
+std::set<KernelConfig> wgmma_kernels(const HeadDims& head_dims, bool few = false) {
     std::vector<AttentionSpec> specs;
     for (const auto& [qk, vo] : head_dims) {
         for (const bool paged : {false, true}) {
@@ -324,7 +325,7 @@ std::set<KernelConfig> wgmma_kernels(const HeadDims& head_dims) {
             }
             spec.alibi = true;
             specs.push_back(spec);
-            if (qk % 64 != 0) continue;
+            if (few || qk % 64 != 0) continue;
             AttentionSpec bitwise = spec;
             bitwise.consistency = Consistency::bitwise;
             specs.push_back(bitwise);
@@ -588,11 +589,13 @@ TEST_CASE("the machine code of every kernel on every SM is as planned", "[.][mac
     }
     for (const int dim : {72, 80, 96, 112, 120, 136, 160, 192, 200, 248, 384})
         CHECK(inspect_all(wgmma_kernels({{dim, dim}})) == "");
-    CHECK(inspect_all(wgmma_kernels({{128, 512}, {512, 128}, {384, 256}})) == "");
+    CHECK(inspect_all(wgmma_kernels({{64, 64}, {192, 128}, {128, 512}, {512, 128}, {384, 256}})) == "");
 }
 
 TEST_CASE("the machine code of every wgmma kernel is as planned", "[compiler][machine_code][wgmma]") {
-    CHECK(inspect_all(wgmma_kernels({{64, 64}, {128, 128}, {192, 128}, {256, 256}, {512, 512}})) == "");
+    std::set<KernelConfig> kernels = wgmma_kernels({{128, 128}, {256, 256}, {512, 512}});
+    kernels.merge(wgmma_kernels({{64, 64}, {192, 128}}, true));
+    CHECK(inspect_all(kernels) == "");
 }
 
 TEST_CASE("the machine code of every kernel of latents is as planned", "[compiler][machine_code][mla]") {
