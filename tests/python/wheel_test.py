@@ -54,7 +54,7 @@ class Files(unittest.TestCase):
     def test_the_package(self):
         folder = REPOSITORY / "tools/python"
         sources = {str(file.relative_to(folder)) for file in (folder / "attnsmith").rglob("*")
-                   if file.suffix in (".py", ".json") or file.name == "py.typed" or file.parent.suffix == ".dist-info"}
+                   if file.suffix in (".py", ".json") or file.name == "py.typed" or file.parent.suffix == ".egg-info"}
         sources |= {f"attnsmith/schemas/{file.name}" for file in (REPOSITORY / "runtime/schemas").iterdir()}
         package = {name for name in self.names
                    if not name.split("/")[0].endswith(".dist-info") and not name.endswith("/")}
@@ -130,6 +130,14 @@ class Installed(unittest.TestCase):
         self.assertTrue(version.split()[1].startswith(str(self.folder)), version)
         self.assertEqual((schema, loaded), ("attnsmith.plan/1", "[]"))
         self.assertIn(version.split()[0], WHEEL.name)
+
+    def test_programs_of_flash_attn(self):
+        """They find its packages and their metadata, which transformers and diffusers ask for."""
+        program = ("import importlib.metadata as metadata, importlib.util as util; "
+                   "print(*[metadata.version(name) for name in ('flash_attn', 'flash_attn_3')], "
+                   "*[util.find_spec(name) is not None for name in ('flash_attn', 'flash_attn_interface')])")
+        done = run(self.bin / "python", "-m", "attnsmith.compat.flash_attn", "-c", program)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "2.8.3 3.0.0 True True\n", ""))
 
     def test_types(self):
         """mypy takes them from the wheel."""
