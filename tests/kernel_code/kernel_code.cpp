@@ -1,0 +1,115 @@
+// Writes what the machine code of every kernel is, for compare.py: a line of JSON for each.
+//
+//     attnsmith-kernel-code [--sm 80,90] > FILE
+//
+// The first line says which NVRTC compiled them. A kernel that does not compile has "error" instead of
+// "code".
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cache/digest/sha256.hpp"
+#include "compiler/cubin_info.hpp"
+#include "engine/cubins/translation_unit.hpp"
+#include "families/traits.hpp"
+#include "kernel_code/code_sections.hpp"
+#include "kernel_code/every_kernel.hpp"
+#include "support/nvrtc.hpp"
+
+namespace {
+
+using namespace attnsmith;
+using Json = nlohmann::ordered_json;
+
+std::vector<int> known_sms() {
+    std::vector<int> sms;
+    for (const families::DeviceTraits& device : families::known_devices()) sms.push_back(device.sm);
+    std::ranges::sort(sms);
+    const auto twice = std::ranges::unique(sms);
+    sms.erase(twice.begin(), twice.end());
+    return sms;
+}
+
+// Empty where the text is no list of known SMs.
+std::vector<int> read_sms(std::string_view text) {
+    const std::vector<int> known = known_sms();
+    std::vector<int> sms;
+    while (true) {
+        const std::string_view part = text.substr(0, text.find(','));
+        int sm = 0;
+        const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), sm);
+        const bool whole = error == std::errc() && end == part.data() + part.size();
+        if (!whole || std::ranges::find(known, sm) == known.end()) return {};
+        sms.push_back(sm);
+        if (part.size() == text.size()) return sms;
+        text.remove_prefix(part.size() + 1);
+    }
+}
+
+Json describe(const compiler::Nvrtc& nvrtc, const families::KernelConfig& kernel) {
+    Json line = {{"kernel", kernel.name()}, {"target", kernel.target}};
+    try {
+        const compiler::Compiled compiled = nvrtc.compile(engine::translation_unit(kernel).program);
+        if (!compiler::CubinInfo::parse(compiled.cubin)) throw std::runtime_error("the cubin is not sound");
+        const std::vector<std::byte> code = test::code_of(compiled.cubin);
+        line["code"] = cache::sha256_of(code).hex();
+        line["bytes"] = code.size();
+        for (const compiler::EntryResources& entry : compiler::parse_ptxas_log(compiled.log)) {
+            line["registers"] = entry.registers_per_thread;
+            line["spilled_bytes"] = entry.spill_store_bytes + entry.spill_load_bytes;
+        }
+    } catch (const std::exception& error) {
+        line["error"] = error.what();
+    }
+    return line;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::vector<int> sms = known_sms();
+    if (argc == 3 && std::strcmp(argv[1], "--sm") == 0) {
+        sms = read_sms(argv[2]);
+    } else if (argc != 1) {
+        sms.clear();
+    }
+    if (sms.empty()) {
+        std::fputs(
+            fmt::format("usage: attnsmith-kernel-code [--sm LIST], of {}\n", fmt::join(known_sms(), ", "))
+                .c_str(),
+            stderr);
+        return 2;
+    }
+    std::vector<families::KernelConfig> kernels;
+    for (const int sm : sms) {
+        const test::Kernels of_sm = test::every_kernel(sm);
+        kernels.insert(kernels.end(), of_sm.begin(), of_sm.end());
+    }
+    const auto nvrtc = compiler::Nvrtc::open(test::nvrtc_options());
+    std::puts(Json{{"nvrtc", nvrtc->toolchain()}, {"kernels", kernels.size()}}.dump().c_str());
+    std::atomic<std::size_t> next = 0;
+    std::mutex mutex;
+    const auto work = [&] {
+        for (std::size_t i; (i = next++) < kernels.size();) {
+            const std::string line = describe(*nvrtc, kernels[i]).dump();
+            const std::lock_guard lock(mutex);
+            std::puts(line.c_str());
+            std::fflush(stdout);
+        }
+    };
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i)
+        threads.emplace_back(work);
+    threads.clear();
+    return std::ferror(stdout) == 0 ? 0 : 1;
+}
