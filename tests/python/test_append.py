@@ -82,6 +82,27 @@ class Append(LaunchTest):
                 table = self.array(32, 64, dtype="fp16", offset=offset)
                 self.assertEqual(self.spec(self.heads(rope_table=table, positions=positions))["alignment"], alignment)
 
+    def test_alignment_is_that_of_the_least_aligned_tensor(self):
+        """With a table and without: a table at a better address does not hide the others."""
+        positions = {"positions": self.array(4, dtype="int64", offset=8)}  # whose own does not count
+        heads = self.heads(q=self.queries(), q_out=self.queries(), **positions,
+                           **{f"{name}_norm_weight": self.array(64, dtype="fp16") for name in "qk"})
+        latents = self.latents(k=self.array(4, 512), k_cache=self.array(3, 64, 512), kpe=self.array(4, 64),
+                               kpe_cache=self.array(3, 64, 64), **positions)
+        of_heads = ("q", "k", "v", "q_out", "k_cache", "v_cache", "q_norm_weight", "k_norm_weight")
+        of_latents = ("k", "k_cache", "kpe", "kpe_cache")
+        for words, dtype, names in ((heads, "fp16", of_heads), (latents, "bf16", of_latents)):
+            for name in names:
+                odd = {name: self.array(*words[name].shape, dtype=dtype, offset=8)}
+                for table_offset, alignment in ((None, 8), (0, 8), (8, 8), (4, 4)):
+                    with self.subTest(tensor=name, latents=words is latents, table_offset=table_offset):
+                        table = {} if table_offset is None else {
+                            "rope_table": self.array(32, 64, dtype=dtype, offset=table_offset)}
+                        given = {**words, **odd, **table}
+                        if not table:
+                            del given["positions"]
+                        self.assertEqual(self.spec(given)["alignment"], alignment)
+
     def test_new_queries(self):
         """Also where no tensor says which GPU it is on."""
         made = attnsmith.append(**self.heads(q=self.queries()))
@@ -134,6 +155,24 @@ class Append(LaunchTest):
                 with self.assertRaises(attnsmith.InvalidRequest) as caught:
                     attnsmith.append(**wrong)
                 self.assertTrue(caught.exception.field.startswith(name), caught.exception)
+
+    def test_slots_and_positions_that_are_part_of_a_wider_tensor(self):
+        """Those of the tokens lie one after the other; the stride of an axis of one does not count."""
+        for (rows, columns), strides, fits in (((4, 1), (1, 1), True), ((4, 1), (1, 8), True), ((4, 1), (8, 1), False),
+                                               ((1, 4), (8, 1), True), ((1, 4), (8, 2), False), ((2, 3), (3, 1), True),
+                                               ((2, 3), (6, 2), False), ((1, 1), (8, 8), True)):
+            new = {name: self.array(rows, columns, 2, 64, dtype="fp16") for name in ("k", "v")}
+            words = self.heads(**new, rope_table=self.array(9, 64, dtype="fp32"))
+            wide = self.array(64, dtype="int64")
+            part = attnsmith.Array((wide.data, (rows, columns), strides, *wide._view[3:]), wide._buffer)
+            plain = {name: self.array(rows * columns, dtype="int64") for name in ("slot_mapping", "positions")}
+            for name in plain:
+                with self.subTest(tensor=name, shape=(rows, columns), strides=strides):
+                    given = {**words, **plain, name: part}
+                    if fits:
+                        self.assertEqual(self.launched(attnsmith.append, **given)[0], 1)
+                    else:
+                        self.assert_refused(f"{name}.strides[0]", attnsmith.append, **given)
 
     def test_a_rotation_without_a_table(self):
         for word in ({"rope": "half"}, {"rope": "interleaved"}, {"rope_factor": 2.0}):
