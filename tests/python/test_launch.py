@@ -639,6 +639,68 @@ class Plain(LaunchTest):
         gc.collect()
         self.assertEqual((count, type(o), len(_dlpack._lent)), (1, attnsmith.Array, before))
 
+    def calls_with(self, change):
+        """Right calls, one for each tensor of each function: the tensor's name, the function, and its words with change()
+        applied to that tensor."""
+        lens, table = self.array(2, dtype="int32", values=[20, 3]), self.array(2, 2, dtype="int32", values=[0, 1, 2, 0])
+        offsets = self.array(3, dtype="int32", values=[0, 5, 20])
+        pages = [self.array(4, 16, 2, 64) for _ in range(2)]
+        new = {name: self.array(4, 2, 64) for name in ("k", "v")}
+        states, lse = [self.array(5, 4, 64) for _ in range(2)], [self.array(5, 4, dtype="fp32") for _ in range(2)]
+        for function, words in (
+                (attnsmith.attention, {"q": self.array(2, 8, 4, 64), "k": self.array(2, 24, 2, 64),
+                                       "v": self.array(2, 24, 2, 64), "kv_lens": lens}),
+                (attnsmith.varlen_attention, {"q": self.array(20, 4, 64), "k": self.array(30, 2, 64),
+                                              "v": self.array(30, 2, 64), "q_indptr": offsets, "kv_indptr": offsets}),
+                (attnsmith.paged_attention, {"q": self.array(2, 4, 64), "kv_cache": pages, "page_table": table,
+                                             "kv_lens": lens}),
+                (attnsmith.mla_attention, {"q": self.array(2, 4, 72), "ckv": self.array(4, 16, 72), "page_table": table,
+                                           "kv_lens": lens, "head_dim_ckv": 64, "scale": 0.1}),
+                (attnsmith.merge_states, {"o_states": states, "lse_states": lse}),
+                (attnsmith.append, {**new, "k_cache": pages[0], "v_cache": pages[1], "page_order": "NHD",
+                                    "slot_mapping": self.array(4, dtype="int64")})):
+            for name, given in words.items():
+                if isinstance(given, list):
+                    yield f"{name}[1]", function, {**words, name: [given[0], change(given[1])]}
+                elif isinstance(given, attnsmith.Array):
+                    yield name, function, {**words, name: change(given)}
+
+    def test_foreign_tensors_live_until_the_launch_is_done(self):
+        """A framework may use their memory again at once, so a call with one waits for its stream before it lets go of it.
+        A call with attnsmith's own arrays does not wait."""
+        from attnsmith import _dlpack
+
+        class Foreign:
+            def __init__(self, array):
+                self.array = array
+
+            def __dlpack_device__(self):
+                return self.array.__dlpack_device__()
+
+            def __dlpack__(self, stream=None):
+                return self.array.__dlpack__()
+
+        stream, release, done = self.stream(), _dlpack.Borrowed.release, []
+
+        def released(borrowed):
+            done.append((self.state.launches, self.state.stream_waits))
+            release(borrowed)
+        for change in (Foreign, lambda array: array):
+            for name, function, words in self.calls_with(change):
+                with self.subTest(function=function.__name__, tensor=name, foreign=change is Foreign):
+                    done.clear()
+                    function(**words)  # what a first call makes is there
+                    launches, waits = self.state.launches, self.state.stream_waits
+                    with mock.patch.object(_dlpack.Borrowed, "release", released):
+                        function(**words, stream=stream)
+                        gc.collect()
+                    self.assertEqual(self.state.launches, launches + 1)
+                    if change is Foreign:
+                        self.assertEqual(done[0], (launches + 1, waits + 1))
+                        self.assertEqual(self.state.last_launch.stream, stream)
+                    else:
+                        self.assertEqual((done, self.state.stream_waits), ([], waits))
+
     def test_threads(self):
         q, k = self.array(1, 8, 4, 64), self.array(1, 16, 2, 64)
         attnsmith.attention(q, k, k)
