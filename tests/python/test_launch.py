@@ -584,6 +584,33 @@ class Plain(LaunchTest):
         call = kernel.bind_merge(o, lse, self.array(5, 4, 64), self.array(5, 4, dtype="fp32"))
         self.assertEqual(self.launched(call.launch)[0], 1)
 
+    def test_merges_that_differ_take_different_kernels(self):
+        """A kernel is made for these facts, so a merge does not take the kernel of an earlier one that differs in a fact."""
+        facts = {"dtype": "bf16", "q_heads": 4, "head_dim_vo": 64, "lse": True, "alignment": 16}
+        cases = [({}, {}), ({"offset": 8}, {"alignment": 8}), ({"offset": 2}, {"alignment": 2}),
+                 ({"out_offset": 4}, {"alignment": 4}), ({"heads": 2}, {"q_heads": 2}), ({"head_dim": 40}, {"head_dim_vo": 40}),
+                 ({"dtype": "fp16"}, {"dtype": "fp16"}), ({"return_lse": False}, {"lse": False})]
+        dispatch = attnsmith._dispatch.dispatch_now()
+        run, taken = dispatch.run_merge, []
+
+        def seen(kernel, *rest):
+            taken.append(kernel.value)
+            return run(kernel, *rest)
+        dispatch.run_merge = seen
+
+        def merge(heads=4, head_dim=64, dtype="bf16", offset=0, out_offset=None, return_lse=True):
+            o = [self.array(5, heads, head_dim, dtype=dtype), self.array(5, heads, head_dim, dtype=dtype, offset=offset)]
+            out = None if out_offset is None else self.array(5, heads, head_dim, dtype=dtype, offset=out_offset)
+            attnsmith.merge_states(o, [self.array(5, heads, dtype="fp32")] * 2, out=out, return_lse=return_lse)
+        for order in (cases, cases[::-1]):
+            dispatch.prepared.clear()
+            for words, changed in order:
+                with self.subTest(first=order is cases, **words):
+                    merge(**words)
+                    (spec,) = [entry.kernel.spec for entry in dispatch.prepared.values() if entry.pointer.value == taken[-1]]
+                    wanted = {**facts, **changed}
+                    self.assertEqual({name: spec[name] for name in wanted}, wanted)
+
     def test_merges_that_make_no_sense(self):
         o, lse = self.array(5, 4, 64), self.array(5, 4, dtype="fp32")
         for o_states, lse_states in (([], []), ([o, o], [lse]), ([o], lse), (o, lse)):
