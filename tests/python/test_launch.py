@@ -518,6 +518,45 @@ class Plain(LaunchTest):
             keys = list(attnsmith._dispatch.dispatch_now().prepared)
             self.assertIn(alignment, keys[-1])
 
+    def test_which_tensors_count_for_the_alignment(self):
+        """Those that a kernel loads by it, whichever others are given or left out, and in layouts that are known too."""
+        q, k, o, pages = (("bf16", shape) for shape in ((2, 8, 4, 64), (2, 16, 2, 64), (2, 8, 4, 64), (4, 16, 2, 64)))
+        rows, keys, q_pe, ckv, kpe = (("bf16", shape) for shape in ((16, 4, 64), (32, 2, 64), (2, 8, 4, 8), (4, 16, 64),
+                                                                    (4, 16, 8)))
+        lens, ends, table, sinks = ("int32", (2,)), ("int32", (3,)), ("int32", (2, 2)), ("fp32", (4,))
+        lie = {"page_table": table, "kv_lens": lens}
+        for function, words, others in (
+                (attnsmith.attention, {"q": q, "k": k, "v": k}, {"out": o, "sinks": sinks, "q_lens": lens, "kv_lens": lens}),
+                (attnsmith.varlen_attention, {"q": rows, "k": keys, "v": keys, "q_indptr": ends, "kv_indptr": ends},
+                 {"out": rows, "sinks": sinks}),
+                (attnsmith.paged_attention, {"q": q, "k_cache": pages, "v_cache": pages, **lie},
+                 {"out": o, "sinks": sinks, "q_lens": lens}),
+                (attnsmith.mla_attention, {"q": q, "ckv": ckv, "q_pe": q_pe, "kpe": kpe, **lie}, {"out": o, "q_lens": lens})):
+            for given in (words, {**words, **others}):
+                for odd in (None, None, *given):  # known from the second call on
+                    with self.subTest(function=function.__name__, odd=odd, out="out" in given):
+                        tensors = {name: self.array(*shape, dtype=dtype, offset=8 if name == odd else 0)
+                                   for name, (dtype, shape) in given.items()}
+                        counts = odd is not None and given[odd][0] == "bf16"
+                        self.assertEqual(self.kernel_taken(function, tensors)["alignment"], 8 if counts else 16)
+
+    def kernel_taken(self, function, words):
+        """The normalised request of the kernel that a call with these tensors launches."""
+        if "k_cache" in words:
+            words["kv_cache"] = words.pop("k_cache"), words.pop("v_cache")
+        if function is attnsmith.mla_attention:
+            words["scale"] = 0.1
+        dispatch = attnsmith._dispatch.dispatch_now()
+        run, taken = dispatch.run, []
+
+        def seen(kernel, *rest):
+            taken.append(kernel.value)
+            return run(kernel, *rest)
+        with mock.patch.object(dispatch, "run", seen):
+            function(**words)
+        (spec,) = [entry.kernel.spec for entry in dispatch.prepared.values() if [entry.pointer.value] == taken]
+        return spec
+
     def test_empty(self):
         for batch, q_len, kv_len in ((0, 2, 2), (2, 0, 2)):
             count, o = self.launched(attnsmith.attention, self.array(batch, q_len, 4, 64),
