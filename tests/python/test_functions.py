@@ -252,6 +252,57 @@ class Words(LaunchTest):
                                     **{name: 1})
 
 
+class LeadingAxes(LaunchTest):
+    """torch.scaled_dot_product_attention takes any number of axes before the heads, where they can be viewed as one."""
+
+    HEADS = (4, 8, 64)  # heads, len, head_dim of one sequence
+    ONE = 4 * 8 * 64  # its elements
+
+    def setUp(self):
+        super().setUp()
+        patch = mock.patch.object(attnsmith.torch, "Torch", object)  # any tensor will do
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def tensor(self, lead, strides):
+        """`strides`: those of the leading axes, in sequences."""
+        memory = self.array(12 * self.ONE)
+        strides = (*[stride * self.ONE for stride in strides], 512, 64, 1)
+        return attnsmith.Array((memory.data, (*lead, *self.HEADS), strides, *memory._view[3:]), memory._buffer)
+
+    def batch_of(self, *tensors):
+        """Sequences and their stride, of q, k and v as they reach the library."""
+        seen, fill = [], attnsmith._blocks.AttentionBlock.fill
+
+        def filled(block, views, *rest):
+            seen.append([(view[1][0], view[2][0]) for view in views[:3]])
+            fill(block, views, *rest)
+        attnsmith._dispatch._current = None
+        with mock.patch.object(attnsmith._blocks.AttentionBlock, "fill", filled):
+            count, o = self.launched(attnsmith.torch.scaled_dot_product_attention, *tensors)
+        self.assertEqual((count, o.shape), (1, tensors[0].shape))
+        return seen[0]
+
+    def test_that_can_be_viewed_as_one(self):
+        """An axis of one has any stride."""
+        for lead, strides, batch, stride in (
+                ((2, 3), (3, 1), 6, 1), ((3, 2), (4, 2), 6, 2), ((2, 1, 3), (3, 7, 1), 6, 1), ((2, 3, 1), (3, 1, 7), 6, 1),
+                ((1, 2, 3), (7, 3, 1), 6, 1), ((2, 2, 3), (6, 3, 1), 12, 1), ((2, 3), (0, 0), 6, 0)):
+            with self.subTest(lead=lead, strides=strides):
+                tensors = [self.tensor(lead, strides) for _ in range(3)]
+                self.assertEqual(self.batch_of(*tensors), [(batch, stride * self.ONE)] * 3)
+
+    def test_that_lie_apart(self):
+        for lead, compact, strides in (((2, 3), (3, 1), (2, 1)), ((2, 3), (3, 1), (4, 1)), ((3, 2), (2, 1), (1, 3)),
+                                       ((2, 3), (3, 1), (0, 1)), ((2, 2, 3), (6, 3, 1), (6, 2, 1)),
+                                       ((2, 2, 3), (6, 3, 1), (3, 3, 1))):
+            for place, name in enumerate(("query", "key", "value")):
+                with self.subTest(tensor=name, lead=lead, strides=strides):
+                    tensors = [self.tensor(lead, strides if i == place else compact) for i in range(3)]
+                    error = self.assert_refused(f"{name}.strides", attnsmith.torch.scaled_dot_product_attention, *tensors)
+                    self.assertIn(f"{name}.contiguous()", error.accepted)
+
+
 class OutputDTypes(LaunchTest):
     """What o is stored as: what o_dtype says, else the dtype of out, else that of q."""
 
