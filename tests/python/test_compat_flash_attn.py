@@ -354,6 +354,34 @@ class Ragged(FlashTest):
                                         seqused_k=self.integers(*used_k), causal=True, block_table=table)
         self.assert_same(out, torch.cat(each))
 
+    def test_used_lengths_beyond_a_sequence_are_all_of_it(self):
+        """And those below 0 none of it: a wrong length says nothing about the sequences before and after."""
+        for beyond in (1, 2, 100):
+            for place in range(5):
+                for name, lens in (("seqused_q", self.Q_LENS), ("seqused_k", self.K_LENS)):
+                    with self.subTest(name, beyond=beyond, sequence=place):
+                        used = list(lens)
+                        used[place] += beyond
+                        out, lse = fa.flash_attn_varlen_func(self.q, self.k, self.v, *self.offsets, 4, 5, causal=True,
+                                                             return_softmax_lse=True, **{name: self.integers(*used)})
+                        wanted, wanted_lse = self.wanted(self.q, self.k, self.v, causal=True)
+                        self.assert_same(out, wanted)
+                        self.assert_same(lse, wanted_lse)
+                        for offsets in ("q_indptr", "kv_indptr"):
+                            self.assertTrue((self.calls[-1][2][offsets].diff() >= 0).all(), offsets)
+                        used[place] = -beyond
+                        none = [0 if i == place else n for i, n in enumerate(lens)]
+                        got, wanted = (fa.flash_attn_varlen_func(self.q, self.k, self.v, *self.offsets, 4, 5, causal=True,
+                                                                 **{name: self.integers(*lengths)}) for lengths in (used, none))
+                        self.assert_same(got, wanted)
+        pages = [self.randn(8, 3, *tensor.shape[1:]) for tensor in (self.k, self.v)]
+        table = self.integers(0, 1, 2, 3, 7, 4, 5, 6, 0, 1).view(5, 2)
+        for used, same in (((3, 2, 1, 99, 3), self.Q_LENS), ((3, 0, -1, 4, -99), (3, 0, 0, 4, 0))):
+            got, wanted = (fa.flash_attn_varlen_func(self.q, *pages, self.offsets[0], None, 4, 5, causal=True, block_table=table,
+                                                     seqused_q=self.integers(*lengths), seqused_k=self.integers(*self.K_LENS))
+                           for lengths in (used, same))
+            self.assert_same(got, wanted)
+
     def test_used_lengths_of_another_batch_are_refused(self):
         for name in ("seqused_q", "seqused_k"):
             for wrong in (self.integers(1, 1), self.integers(1, 1, 1, 1, 1)[None]):
@@ -452,6 +480,19 @@ class Cached(FlashTest):
         whole = [self.randn(3, 6, 2, 8) for _ in range(2)]
         each = [flash(q[b], whole[0][b, pad:], whole[1][b, pad:])[0] for b, pad in enumerate(padding)]
         self.assert_same(fa.flash_attn_with_kvcache(q, *whole, cache_leftpad=self.integers(*padding)), torch.stack(each))
+
+    def test_lengths_and_padding_beyond_a_row_are_its_end(self):
+        """No sequence sees the keys of another row. A length with new keys that had no room is such a one."""
+        q, caches = self.randn(3, 2, 4, 8), [self.randn(3, 6, 2, 8) for _ in range(2)]
+        for lens, padding, spans in (((9, 6, 7), (2, 0, 5), ((2, 6), (0, 6), (5, 6))),
+                                     ((6, 6, 6), (6, 8, 20), ((6, 6), (6, 6), (6, 6))),
+                                     ((3, -2, 6), (-1, 0, -9), ((0, 3), (0, 0), (0, 6)))):
+            with self.subTest(lens=lens, padding=padding):
+                each = [flash(q[b], *(cache[b, begin:end] for cache in caches), causal=True)[0]
+                        for b, (begin, end) in enumerate(spans)]
+                got = fa.flash_attn_with_kvcache(q, *caches, cache_seqlens=self.integers(*lens), causal=True,
+                                                 cache_leftpad=self.integers(*padding))
+                self.assert_same(got, torch.stack(each))
 
     def test_padding_beside_what_it_cannot_have_is_refused(self):
         q, new = self.randn(3, 1, 4, 8), self.randn(3, 1, 2, 8)

@@ -396,9 +396,9 @@ def _check_used(used: Any, name: str, offsets: Any, offsets_name: str) -> None:
 
 
 def _spans_of(offsets: Any, used: Any) -> Tuple[Any, Any]:
-    """Where each sequence's tokens that are in use begin and end."""
+    """Where each sequence's tokens that are in use begin and end: within the sequence, whatever `used` is."""
     begin, end = offsets[:-1], offsets[1:]
-    return begin, end if used is None else torch.minimum(begin + used.to(begin.dtype), end)
+    return begin, end if used is None else begin + torch.minimum(used.to(begin.dtype).clamp(min=0), end - begin)
 
 
 def _between(queries: Tuple[Any, Any], total: Any, keys: Tuple[Any, Any]) -> Tuple[Any, Any]:
@@ -433,7 +433,9 @@ def _attend_left_padded(names: Mapping[str, str], q: Any, k_cache: Any, v_cache:
     rows = torch.arange(batch, device=leftpad.device, dtype=leftpad.dtype)
     if kv_lens is None:
         kv_lens = torch.full_like(leftpad, k_cache.shape[1])
-    begin, end = rows * pitch + leftpad, rows * pitch + torch.maximum(kv_lens.to(leftpad.dtype), leftpad)
+    first = leftpad.clamp(0, k_cache.shape[1])  # in its row, as the last is: the next row's keys lie after it
+    last = torch.maximum(kv_lens.to(leftpad.dtype).clamp(max=k_cache.shape[1]), first)
+    begin, end = rows * pitch + first, rows * pitch + last
     ends = (rows + 1) * q_len
     q_indptr, kv_indptr = _between((rows * q_len, ends), ends[-1:], (begin, end))
     lengths = {"q_indptr": q_indptr, "kv_indptr": kv_indptr, "max_q_len": q_len, "max_kv_len": k_cache.shape[1]}
