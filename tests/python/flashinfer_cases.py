@@ -128,6 +128,15 @@ class FlashInferTest(unittest.TestCase):
         self.assertRegex(str(caught.exception), rf"\b{re.escape(name)}\b")
         return caught.exception
 
+    def refused_with_lse(self, name, run, q, *tensors):
+        """In each of the ways to ask for an lse. A tensor for it is not written."""
+        for words in ({"return_lse": True}, {"lse": torch.full(q.shape[:-1], 7.0)},
+                      {"return_lse": True, "lse": torch.full(q.shape[:-1], 7.0)}):
+            error = self.refused(name, run, q, *tensors, **words)
+            for word in words:
+                self.assertRegex(str(error), rf"\b{word}\b")
+            self.assertTrue((words.get("lse", torch.full((), 7.0)) == 7).all())
+
 
 class Latents:
     """A batch of latents in shuffled pages: 16 columns and 8 of the position."""

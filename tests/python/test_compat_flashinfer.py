@@ -132,8 +132,9 @@ class Decode(FlashInferTest):
                 self.assert_state(self.planned(pages, **words).run(q, pages.both, return_lse=True),
                                   pages.expected(q, [1] * 4, **named))
         slopes = torch.tensor([0.25, 0.0625, 2 ** -6, 2 ** -8], dtype=torch.float64)
-        self.assert_near(self.planned(pages, pos_encoding_mode="ALIBI").run(q, pages.both),
-                         pages.expected(q, [1] * 4, slopes=slopes)[0])
+        wrapper = self.planned(pages, pos_encoding_mode="ALIBI")
+        self.assert_near(wrapper.run(q, pages.both), pages.expected(q, [1] * 4, slopes=slopes)[0])
+        self.refused_with_lse("pos_encoding_mode", wrapper.run, q, pages.both)
 
     def test_optional_arguments_by_position(self):
         pages, q = Pages(self.LENGTHS), randn(4, Q_HEADS, DIM)
@@ -467,9 +468,9 @@ class Prefill(FlashInferTest):
         self.assertEqual((o.dtype, self.calls[-1][2]["consistency"]), (torch.float32, "bitwise"))
         self.assert_near(o, wanted, 1e-5)
         slopes = torch.tensor([0.25, 0.0625, 2 ** -6, 2 ** -8], dtype=torch.float64)
-        self.assert_near(self.planned(pages, pos_encoding_mode="ALIBI").run(q, pages.both),
-                         pages.expected(q, self.Q_LENS, slopes=slopes)[0])
-        self.refused("pos_encoding_mode", self.planned(pages, pos_encoding_mode="ALIBI").run_return_lse, q, pages.both)
+        wrapper = self.planned(pages, pos_encoding_mode="ALIBI")
+        self.assert_near(wrapper.run(q, pages.both), pages.expected(q, self.Q_LENS, slopes=slopes)[0])
+        self.refused_with_lse("pos_encoding_mode", wrapper.run, q, pages.both)
         low = tuple(one.to(torch.float8_e5m2) for one in pages.pair)
         pages.keys, pages.values = ([rows.to(torch.float8_e5m2).double() for rows in one]
                                     for one in (pages.keys, pages.values))
@@ -549,7 +550,9 @@ class Ragged(FlashInferTest):
         self.assertEqual(self.calls[-1][2]["consistency"], "bitwise")
         self.refused("seq_lens_q", self.planned, seq_lens_q=ints(3, 0, 5, 2, 3))
         slopes = torch.tensor([0.25, 0.0625, 2 ** -6, 2 ** -8], dtype=torch.float64)
-        self.assert_near(self.planned(pos_encoding_mode="ALIBI").run(q, k, v), self.wanted(q, k, v, slopes=slopes)[0])
+        wrapper = self.planned(pos_encoding_mode="ALIBI")
+        self.assert_near(wrapper.run(q, k, v), self.wanted(q, k, v, slopes=slopes)[0])
+        self.refused_with_lse("pos_encoding_mode", wrapper.run, q, k, v)
         wrapper, out, lse = self.planned(o_data_type="float32"), torch.empty(q.shape), torch.empty(Q_HEADS, len(q))
         got = wrapper.run(q, k, v, out=out, lse=lse, lse_layout="HN", lse_base="ln", return_lse=True)
         wanted = self.wanted(q, k, v)

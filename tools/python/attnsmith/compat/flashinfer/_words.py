@@ -108,8 +108,8 @@ class Scores(NamedTuple):
             # FlashInfer counts the distance to a query from the first query and not from the first key. That shifts all
             # logits of a row alike, which the output does not show, and the lse does.
             if needs_lse:
-                raise Unsupported('pos_encoding_mode "ALIBI" is not supported with return_lse: FlashInfer\'s lse has '
-                                  "another origin there; call attnsmith's functions with alibi_slopes")
+                raise Unsupported('pos_encoding_mode "ALIBI" is not supported with return_lse or lse: FlashInfer\'s lse '
+                                  "has another origin there; call attnsmith's functions with alibi_slopes")
             slopes = alibi_slopes(q.shape[-2], q.device)
         window = None if self.window_left < 0 else (self.window_left, None)
         return {"causal": self.causal, "window": window, "softcap": self.soft_cap, "scale": scale,
