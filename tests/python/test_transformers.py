@@ -270,6 +270,28 @@ class Transformers(unittest.TestCase):
             whole = (torch.ones(shape).tril() if said.causal else torch.ones(shape)).bool().expand(2, 1, -1, -1)
         return said.kind, whole, exact
 
+    def test_masks_behind_a_cache(self):
+        """The queries are the last of the keys. SDPA's is_causal counts from the first key, so a call that is passed on needs a
+        mask."""
+        from attnsmith import _transformers_masks
+        from attnsmith.transformers import attention_forward
+        from transformers import masking_utils as of
+        module = torch.nn.Module()
+        module.num_key_value_groups = 2
+        for function in (of.causal_mask_function, of.bidirectional_mask_function, of.sliding_window_causal_mask_function(2)):
+            for q_len, kv_len in ((3, 7), (1, 7), (7, 7), (1, 1)):
+                words = {"q_length": q_len, "kv_length": kv_len, "q_offset": kv_len - q_len, "mask_function": function}
+                with self.subTest(function=function.__qualname__, q_len=q_len, kv_len=kv_len):
+                    said, got, wanted = self.masks_of(**words)
+                    self.assertEqual(said, "plain")
+                    self.assertTrue(torch.equal(got, wanted))
+                    q, k, v = (torch.randn(2, heads, length, 16, requires_grad=True) for heads, length in
+                               ((4, q_len), (2, kv_len), (2, kv_len)))
+                    mask = _transformers_masks.attention_mask(batch_size=2, config=None, device="cpu", **words)
+                    o = attention_forward(module, q, k, v, mask)[0]  # with gradients, so by SDPA
+                    by_hand = torch.nn.functional.scaled_dot_product_attention(q, k, v, wanted, enable_gqa=True)
+                    torch.testing.assert_close(o, by_hand.transpose(1, 2))
+
     def test_packed_sequences_that_are_more_than_runs(self):
         from transformers import masking_utils as of
         ids = {"spans": [[0, 0, 1, 1, 1, 2], [0, 0, 0, 0, 1, 1]], None: [[0, 0, 1, 1, 0, 0], [0, 1, 2, 2, 2, 2]]}
