@@ -1,5 +1,6 @@
 """attnsmith tune, and the tables that it writes."""
 
+import itertools
 import json
 import signal
 import subprocess
@@ -230,6 +231,23 @@ class FakeGpu(FakeGpuTest):
                              (["--request", request], (1, 4096, 64))):
             (measured,) = self.assert_ok(self.run_cli(*tune, *flags)).json()["classes"]
             self.assertEqual((measured["batch"], measured["q_len"], measured["kv_len"]), sizes)
+
+    def test_a_class_is_measured_by_its_largest_attention(self):
+        """Layers that differ in their query heads share tiles. Which of them comes first does not count."""
+        if self.run_cli("doctor").code < 0:
+            self.skipTest("this NVRTC asks the driver for what the stub does not have")
+        for heads in itertools.permutations((2, 4, 8)):
+            with self.subTest(heads=heads):
+                model = self.write("model.json", json.dumps({
+                    "model_type": "openelm", "model_dim": 1024, "num_transformer_layers": 3, "head_dim": 256,
+                    "num_query_heads": heads, "num_kv_heads": [2, 2, 2], "torch_dtype": "bfloat16"}))
+                out = f"{heads}.json"
+                flags = ["--batch", "1", "--q-len", "64", "--kv-len", "64", "--cache", "kernels", "--quick", "--out", out]
+                result = self.assert_ok(self.run_cli("tune", "--model", model, *flags))
+                self.assertEqual(result.out.count("8 query and 2 key/value heads"), 2)
+                measured = [(entry["match"].get("max_rows"), entry["measured"]["q_heads"], entry["measured"]["q_len"])
+                            for entry in self.read(out)["entries"]]
+                self.assertEqual(measured, [(16, 8, 1), (None, 8, 64)])
 
     def test_what_has_no_tiles_is_told(self):
         result = self.run_cli("tune", "--head-dim", "32", "--q-heads", "4", "--out", "tuning.json")
