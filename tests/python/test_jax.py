@@ -261,6 +261,21 @@ class Calls(JaxTest):
             self.assertEqual((data % 256, set(head)), (0, {0}))
             self.assertGreaterEqual(nbytes, self.kernel().workspace_bytes(1, 1, 4096))
 
+    def test_a_workspace_is_that_of_the_gpu_that_needs_most(self):
+        """A program is lowered once for all GPUs of the process, which may differ."""
+        q, k, v = dense(1, 1, 1025)
+        needed = _jax_handler.workspace_bytes
+
+        def more(device, *bounds):
+            return needed(device, *bounds) + extra[device]
+        for gpus in ([0, 1], [1, 0]):
+            for extra in ({0: 0, 1: 1 << 20}, {0: 1 << 20, 1: 0}):
+                with self.subTest(gpus=gpus, extra=extra), mock.patch.object(_jax_primitive, "gpus", lambda: gpus), \
+                        mock.patch.object(_jax_handler, "workspace_bytes", more):
+                    call = jax.jit(lambda q, k, v: attnsmith.jax.attention(q, k, v))
+                    nbytes = self.launched_as(call, q, k, v)[0]["workspace"][1]
+                    self.assertGreaterEqual(nbytes, self.kernel().workspace_bytes(1, 1, 1025) + (1 << 20))
+
     def test_a_loop(self):
         q, k, v = dense(q_len=1)
 
