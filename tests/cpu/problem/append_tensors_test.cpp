@@ -299,6 +299,16 @@ TEST_CASE("what is wrong with an append's tensors is named", "[append][tensors]"
         {"q_out", [](Setup& s) { s.tensors.q_out.data = static_cast<char*>(s.tensors.q.data) + 128; },
          "exactly the view"},
         {"q_out", [](Setup& s) { s.tensors.q_out.data = s.tensors.k.data; }},
+        {"q_out",  // it begins where q does, and its elements are half as large
+         [](Setup& s) {
+             s.spec.q_dtype = DType::e4m3, s.tensors.q_out = at(1, DType::e4m3, {11, 8, 64});
+         },
+         "exactly the view"},
+        {"q_out",
+         [](Setup& s) {
+             s.spec.q_dtype = DType::e5m2, s.tensors.q_out = at(1, DType::u8, {11, 8, 64});
+         },
+         "exactly the view"},
         {"q_out",  // it begins where q does, and its tokens are twice as far from each other
          [](Setup& s) {
              s.tensors.q_out = at(1, DType::bf16, {11, 16, 64}).slice(1, 0, 8);
