@@ -170,6 +170,14 @@ TEST_CASE("Several records on one line are all taken, and any end of a line is o
     const InvalidRequest error = refused([&] { recorded_coverage(dense + "{}\n", "f"); });
     CHECK(error.field() == "f:1: schema");
     CHECK_THROWS_AS(recorded_coverage(dense + "text\n", "f"), InvalidRequest);
+    // Neither is it where a record follows, on a last line without an end too.
+    for (const char* end : {"", "\n"}) {
+        CHECK_THROWS_AS(recorded_coverage("{\"head_dim\": 64, " + dense + end, "f"), InvalidRequest);
+        CHECK_THROWS_AS(recorded_coverage(dense + "{\"head_dim\": 64, " + merge + end, "f"), InvalidRequest);
+    }
+    const Coverage at_end = recorded_coverage(dense + "{\"head_dim\": 64, ", "f");
+    CHECK(at_end.specs().size() == 1);
+    CHECK(at_end.skipped == torn({1}));
 }
 
 TEST_CASE("Tens of thousands of records are added in no more time than they take to read") {
