@@ -11,14 +11,16 @@ using planner::Role;
 
 namespace {
 
-AttentionSpec spec_of(std::int64_t head_dim, KvStorage kv) {
-    AttentionSpec spec{.head_dim_qk = head_dim, .q_heads = 32, .kv_heads = 8};
+AttentionSpec spec_of(std::int64_t head_dim_qk, std::int64_t head_dim_vo, KvStorage kv) {
+    AttentionSpec spec{.head_dim_qk = head_dim_qk, .head_dim_vo = head_dim_vo, .q_heads = 32, .kv_heads = 8};
     spec.mask = Mask::causal;
     spec.kv_dtype = DType::e4m3;
     spec.kv = kv;
     spec.page_size = kv == KvStorage::paged ? 16 : 0;
     return spec;
 }
+
+AttentionSpec spec_of(std::int64_t head_dim, KvStorage kv) { return spec_of(head_dim, head_dim, kv); }
 
 planner::Plan plan_of(const AttentionSpec& spec, const PlanSizes& sizes, int sm = 90) {
     return planner::make_plan(problem::validate(spec, sizes), families::traits_of(sm),
@@ -65,6 +67,25 @@ TEST_CASE("a window that hides most keys leaves few to widen", "[planner][widen]
     CHECK_FALSE(is_widened(plan_of(spec, {1, 2048, 60000})));
 }
 
+TEST_CASE("keys that each are met by few queries are not widened, however many queries there are",
+          "[planner][widen]") {
+    for (const std::int64_t length : {4096, 16384}) {
+        CAPTURE(length);
+        AttentionSpec spec = spec_of(128, KvStorage::paged);
+        for (const std::int64_t seen : {128, 256}) {
+            CAPTURE(seen);
+            spec.window_left = seen - 1;
+            CHECK_FALSE(is_widened(plan_of(spec, {1, length, length})));
+            spec.window_left.reset();
+            spec.attention_chunk = seen;
+            CHECK_FALSE(is_widened(plan_of(spec, {1, length, length})));
+            spec.attention_chunk.reset();
+        }
+        spec.window_left = length / 2;
+        CHECK(is_widened(plan_of(spec, {1, length, length})));
+    }
+}
+
 TEST_CASE("widened keys take a workspace that is said, and no more than a bound", "[planner][widen]") {
     const AttentionSpec spec = spec_of(128, KvStorage::paged);
     const planner::Plan plan = plan_of(spec, {2, 8192, 8192});
@@ -94,8 +115,10 @@ TEST_CASE("widened keys take a workspace that is said, and no more than a bound"
 }
 
 TEST_CASE("bounds whose widened keys would take too much have another kernel", "[planner][widen]") {
-    for (const std::int64_t dim : {128, 256}) {
-        const planner::Plan plan = plan_of(spec_of(dim, KvStorage::paged), {1, 16384, 16384});
+    const std::pair<std::int64_t, std::int64_t> head_dims[] = {{128, 128}, {256, 256}, {192, 128}};
+    for (const auto& [qk, vo] : head_dims) {
+        CAPTURE(qk, vo);
+        const planner::Plan plan = plan_of(spec_of(qk, vo, KvStorage::paged), {1, 16384, 16384});
         REQUIRE(is_widened(plan));
         REQUIRE(plan.instead.size() == 1);
         CHECK_FALSE(is_widened(plan.instead.front()));
@@ -103,7 +126,8 @@ TEST_CASE("bounds whose widened keys would take too much have another kernel", "
             return &planner::plan_for(
                 plan, {.batch = batch, .q_tokens = 512, .max_q_len = 512, .max_kv_len = keys});
         };
-        const std::int64_t most = 65536 * 128 / dim;  // 4 or 8 KiB of each key
+        const std::int64_t of_key = 8 * (qk + vo) * 2;  // heads, columns, bytes
+        const std::int64_t most = (std::int64_t{256} << 20) / of_key;
         CHECK(plan_of_bounds(1, most) == &plan);
         CHECK(plan_of_bounds(4, most / 4) == &plan);
         CHECK(plan_of_bounds(1, most + 1) == &plan.instead.front());
