@@ -104,6 +104,12 @@ TEST_CASE("a path is encoded in one way") {
     CHECK(sigv4_encoded("aZ09-._~") == "aZ09-._~");
     CHECK(sigv4_encoded("a b+c%/\xc3\xbc", "/") == "a%20b%2Bc%25/%C3%BC");
     CHECK(sigv4_encoded("a/b") == "a%2Fb");
+    // A part is signed as it is meant, however it is written, and wherever in it an escape stands.
+    const std::string plain = signature_of(example("/x$y$", "b$=c$"));
+    CHECK(plain == signature_of(example("/x%24y$", "b%24=c$")));
+    CHECK(plain == signature_of(example("/x$y%24", "b$=c%24")));
+    CHECK(plain != signature_of(example("/x$y%2", "b$=c$")));
+    CHECK(plain != signature_of(example("/x$y$", "b$=c%2")));
 }
 
 TEST_CASE("the headers of a signed request") {
