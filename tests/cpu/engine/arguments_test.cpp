@@ -164,6 +164,43 @@ TEST_CASE("a page table that is a slice of a wider one keeps its rows", "[engine
     }
 }
 
+TEST_CASE("scales of tokens have strides of their own, of keys and of values", "[engine][arguments]") {
+    AttentionSpec spec = kSpec;
+    spec.kv_dtype = DType::e4m3, spec.kv_scale = KvScale::token_head;
+    AttentionTensors tensors = dense();
+    tensors.k = strided(2, {3, 700, 4, 64}, {600000, 800, 96, 1}, DType::e4m3);
+    tensors.v = strided(3, {3, 700, 4, 128}, {900000, 1200, 160, 1}, DType::e4m3);
+    tensors.k_scale = strided(10, {3, 700, 4}, {9000, 12, 3}, DType::f32);
+    tensors.v_scale = strided(11, {3, 700, 4}, {7000, 9, 2}, DType::f32);
+    const Batch lengths{.kv_lens = at(6, DType::i32, {3})};
+    abi::AttentionArguments a = bind(spec, tensors, lengths).arguments;
+    CHECK((a.k_scale == tensors.k_scale.data && a.v_scale == tensors.v_scale.data));
+    CHECK((a.k_scale_batch_stride == 9000 && a.k_scale_token_stride == 12 && a.k_scale_head_stride == 3));
+    CHECK((a.v_scale_batch_stride == 7000 && a.v_scale_token_stride == 9 && a.v_scale_head_stride == 2));
+
+    for (const PageOrder order : {PageOrder::NHD, PageOrder::HND}) {
+        const bool heads_first = order == PageOrder::HND;
+        CAPTURE(heads_first);
+        const std::int64_t rows = heads_first ? 4 : 16, columns = heads_first ? 16 : 4;
+        spec = paged_spec(order);
+        spec.kv_dtype = DType::e4m3, spec.kv_scale = KvScale::token_head;
+        tensors = paged(order);
+        tensors.k = strided(2, {50, rows, columns, 64}, {20000, 1200, 96, 1}, DType::e4m3);
+        tensors.v = strided(3, {50, rows, columns, 128}, {48000, 2800, 160, 1}, DType::e4m3);
+        tensors.k_scale = strided(10, {50, rows, columns}, {900, 50, 3}, DType::f32);
+        tensors.v_scale = strided(11, {50, rows, columns}, {1100, 60, 2}, DType::f32);
+        const Batch batch{.q_indptr = at(5, DType::i32, {8}),
+                          .kv_lens = at(7, DType::i32, {7}),
+                          .page_table = at(6, DType::i32, {7, 30})};
+        a = bind(spec, tensors, batch).arguments;
+        CHECK((a.k_scale_batch_stride == 900 && a.v_scale_batch_stride == 1100));
+        CHECK((a.k_scale_token_stride == (heads_first ? 3 : 50) &&
+               a.k_scale_head_stride == (heads_first ? 50 : 3)));
+        CHECK((a.v_scale_token_stride == (heads_first ? 2 : 60) &&
+               a.v_scale_head_stride == (heads_first ? 60 : 2)));
+    }
+}
+
 TEST_CASE("compressed pages are one row", "[engine][arguments]") {
     const Batch batch{.q_indptr = at(5, DType::i32, {8}),
                       .page_indptr = at(6, DType::i32, {8}),
