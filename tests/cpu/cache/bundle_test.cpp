@@ -9,8 +9,10 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "bundle_fixture.hpp"
 #include "cache/bundle/bundle.hpp"
@@ -377,6 +379,38 @@ TEST_CASE("an import goes on where somebody clears the staging files") {
     REQUIRE(store.import_bundle(temporary / "all.bundle")->published == 3);
     CHECK(store.list().entries.size() == 3);
     CHECK(store.verify().bad.empty());
+}
+
+TEST_CASE("an import takes no bytes that changed after they were verified") {
+    const TemporaryDirectory temporary;
+    const Store source({.directory = temporary / "cache"});
+    fill(source);
+    const std::string file = temporary / "all.bundle";
+    const std::string whole = export_all(source, file);
+    const std::size_t at = whole.rfind("three");  // of the entry that is staged last
+    REQUIRE(at != whole.npos);
+    // While entries are staged; and where staging files are gone, so that entries are read again.
+    for (const Operation when : {Operation::create, Operation::sync_file_system}) {
+        write_text(file, whole);
+        const std::string directory = temporary / (when == Operation::create ? "one" : "two");
+        FaultyFileSystem files;
+        const Store store({.directory = directory, .file_system = &files});
+        bool changed = false;
+        files.fault = [&](Operation operation) {
+            if (operation != when || std::exchange(changed, true)) return 0;
+            if (when == Operation::sync_file_system) std::filesystem::remove_all(directory + "/staging");
+            std::fstream bundle(file, std::ios::in | std::ios::out | std::ios::binary);
+            bundle.seekp(static_cast<std::streamoff>(at));
+            bundle.put('T');
+            return 0;
+        };
+        const auto report = store.import_bundle(file);
+        CHECK(changed);
+        REQUIRE_FALSE(report);
+        CHECK_THAT(report.status().message, Catch::Contains("not a sound bundle"));
+        CHECK(store.verify().bad.empty());
+        CHECK(store.list().entries.size() < 3);
+    }
 }
 
 TEST_CASE("an import that is killed leaves whole entries, and the next one the rest") {
