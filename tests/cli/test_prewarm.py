@@ -231,6 +231,25 @@ class Prewarm(CliTest):
         self.assertRegex(drawn, r"^\[1/\d+\] .*: hit\r\n")
         self.assertEqual(self.run_cli("prewarm", *SMALL, "--sm", "90", "--cache", "kernels", "-q").err, "")
 
+    @unittest.skipUnless(FAKE_NVRTC, "ATTNSMITH_FAKE_NVRTC names no stub of NVRTC")
+    def test_the_time_left_is_told_by_what_is_compiled(self):
+        """Kernels that are there already take no time, and say nothing of how long the others take."""
+        seconds = 0.4  # of a compile
+        environment = {"ATTNSMITH_NVRTC_PATH": FAKE_NVRTC}
+        merge = ["prewarm", "--op", "merge", "--head-dim", "64", "--q-heads", "1", "--cache", "kernels", "--jobs", "1"]
+        there = self.assert_ok(self.run_cli(*merge, "--sm", "80,86,87,89", "--json", env=environment)).json()
+        hits = there["summary"]["total"]
+        code, drawn = on_terminal(self, *merge, "--sm", "80,86,87,89,90,100,103,110,120",
+                                  env={**environment, "FAKE_NVRTC_MS": str(int(1000 * seconds))})
+        self.assertEqual(code, 0)
+        bars = [(int(done), int(total), left) for done, total, left in
+                re.findall(r"\] (\d+)/(\d+)(?:, ([0-9.]+) s left)?  ", drawn)]
+        self.assertEqual([left for done, _, left in bars if done <= hits], [""] * (hits + 1), "none says how long one takes")
+        told = [(int(left), total - done) for done, total, left in bars if left]
+        self.assertGreater(len(told), 2)
+        for left, kernels in told:
+            self.assertGreater(left, seconds * kernels - 1, drawn)
+
     def test_nvrtc_is_missing(self):
         """Told once, before anything is done: nothing is left where there was no directory."""
         for as_json in ([], ["--json"]):
