@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import time
@@ -231,6 +232,22 @@ class FakeGpu(FakeGpuTest):
                              (["--request", request], (1, 4096, 64))):
             (measured,) = self.assert_ok(self.run_cli(*tune, *flags)).json()["classes"]
             self.assertEqual((measured["batch"], measured["q_len"], measured["kv_len"]), sizes)
+
+    def test_a_table_has_the_mode_that_the_umask_leaves(self):
+        """A new one, and one that was there with another mode."""
+        if self.run_cli("doctor").code < 0:
+            self.skipTest("this NVRTC asks the driver for what the stub does not have")
+        self.addCleanup(os.umask, os.umask(0o022))
+        for mask, mode in ((0o022, 0o644), (0o077, 0o600)):
+            os.umask(mask)
+            for before in (None, 0o640):
+                with self.subTest(umask=oct(mask), before=before):
+                    table = self.folder / "tuning.json"
+                    if before is not None:
+                        table.chmod(before)
+                    self.assert_ok(self.run_cli("tune", *self.SMALL, "--out", table))
+                    self.assertEqual(oct(table.stat().st_mode & 0o777), oct(mode))
+            table.unlink()
 
     def test_a_class_is_measured_by_its_largest_attention(self):
         """Layers that differ in their query heads share tiles. Which of them comes first does not count."""
