@@ -108,6 +108,21 @@ class Prometheus(CliTest):
         result = self.run_cli("cache", "stat", "--prometheus", "--cache", name)
         parse(self, self.assert_ok(result).out)
 
+    def test_what_cannot_be_read_is_not_usable(self):
+        """A file where a shard belongs, in the own directory or in a layer."""
+        for folder in ("own", "layer"):
+            (self.folder / folder).mkdir()
+        for broken, usable in ((), (1, 1)), (("own",), (0, 1)), (("layer",), (1, 0)), (("own", "layer"), (0, 0)):
+            with self.subTest(broken=broken):
+                for folder in ("own", "layer"):
+                    (self.folder / folder / "ab").unlink(missing_ok=True)
+                for folder in broken:
+                    self.write(f"{folder}/ab", "no directory")
+                result = self.run_cli("cache", "stat", "--prometheus", "--cache", "own", "--cache", "layer")
+                self.assertEqual(result.code, 1 if broken else 0, result.err)
+                metrics = parse(self, result.out)
+                self.assertEqual(tuple(self.value(metrics, "attnsmith_cache_usable", layer=layer) for layer in "01"), usable)
+
     def test_nothing_there_yet(self):
         metrics = parse(self, self.assert_ok(self.run_cli("cache", "stat", "--prometheus")).out)
         self.assertEqual(self.value(metrics, "attnsmith_cache_entries"), 0)
