@@ -38,7 +38,7 @@ class LaunchTest(PythonTest):
         if self.missing:
             self.skipTest(self.missing)
         self.state = fake_state()
-        self.state.fail_launch = self.state.fail_alloc = 0
+        self.state.fail_launch = self.state.fail_alloc = self.state.param_bytes = 0
         self.rt = self.runtime(cache_dirs=self.cache.name, driver_path=FAKE_CUDA)
         attnsmith.set_default_runtime(self.rt)
         self.addCleanup(attnsmith.set_default_runtime, None)
