@@ -47,8 +47,8 @@ void set_window(ModelReader& model, LayerKind& kind, bool bidirectional) {
     if (!window) refuse_missing_window(model, kind.layers);
     if (bidirectional && model.code() == "gemma3_text") {
         kind.window_left = kind.window_right = *window / 2;  // EmbeddingGemma's class halves it
-    } else if (bidirectional && (model.code() == "openai_privacy_filter" ||
-                                 model.model_type() == "embedding_gemma2_text")) {
+    } else if (bidirectional &&
+               (model.code() == "openai_privacy_filter" || model.model_type() == "embedding_gemma2_text")) {
         kind.window_left = kind.window_right = *window;
     } else if (bidirectional) {
         kind.refusal =
