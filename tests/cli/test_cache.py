@@ -10,7 +10,7 @@ import resource
 import shutil
 import tarfile
 
-from support import LLAMA, PARTIAL, QUASAR, SMALL, SMALL_LLAMA, CliTest, main
+from support import PARTIAL, QUASAR, SMALL, SMALL_LLAMA, CliTest, main
 
 
 class Cache(CliTest):
@@ -372,7 +372,7 @@ class Cache(CliTest):
                 self.assert_failed(result, str(closed))
                 self.assertEqual(result.json()["unreadable"], listed["unreadable"])
 
-                for more in ((), ("--sm", "90"), ("--model", LLAMA)):
+                for more in ((), ("--sm", "90"), ("--model", llama)):
                     result = self.run_as_user("cache", "export", "-o", "out/x.bundle", "--json", *more, *here)
                     self.assert_failed(result, str(closed), "Permission denied")
                     self.assertNotIn("not in the cache", result.err)

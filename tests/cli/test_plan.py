@@ -265,10 +265,10 @@ class Plan(CliTest):
         one = self.write("one.json", json.dumps(QUASAR))
         self.assertIn("full_attention/decode, 1 layer\n", self.run_cli("plan", "--model", one, "--sm", "90").out)
         self.assertIn("full_attention/decode, 32 layers\n", self.run_cli("plan", "--model", LLAMA, "--sm", "90").out)
-        text = self.assert_ok(self.run_cli("plan", *SMALL, "--scale", "0.25", "--sm", "90")).out
-        self.assertIn("causal mask, scale 0.25, dense KV", text)
+        text = self.assert_ok(self.run_cli("plan", *SMALL, "--scale", "0.125", "--sm", "90")).out
+        self.assertIn("causal mask, scale 0.125, dense KV", text)
         text = self.run_cli("plan", *SMALL, "--o-dtype", "float32", "--sm", "90").out
-        self.assertIn("bf16, head_dim 64,", text)
+        self.assertIn("bf16, head_dim 16,", text)
         self.assertIn(", o_dtype fp32, dense KV", text)
         self.assertIn(" to fp32", text)
         self.assertIn("mask, scale 0.0883883, paged", self.run_cli("plan", "--model", LLAMA, "--sm", "90").out)
