@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "cache/digest/sha256.hpp"
+#include "cache/entries/entry_file.hpp"
+#include "cache/entries/layout.hpp"
 #include "cache/files/file_system.hpp"
 #include "cache/files/status.hpp"
-#include "cache/store/entry_file.hpp"
-#include "cache/store/layout.hpp"
 
 namespace attnsmith::cache {
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "cache/bundle/bundle.hpp"
+#include "cache/entries/layer.hpp"
 #include "cache/files/file_system.hpp"
 #include "cache/signing/ed25519.hpp"
-#include "cache/store/layer.hpp"
 
 namespace attnsmith::cache {
 

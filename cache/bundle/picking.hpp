@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "cache/entries/judged_entry.hpp"
+#include "cache/entries/layer.hpp"
+#include "cache/entries/options.hpp"
+#include "cache/entries/reports.hpp"
 #include "cache/files/file_system.hpp"
 #include "cache/files/status.hpp"
-#include "cache/store/judged_entry.hpp"
-#include "cache/store/layer.hpp"
-#include "cache/store/options.hpp"
-#include "cache/store/reports.hpp"
 
 namespace attnsmith::cache {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/store/named_file.hpp"
+#include "cache/files/named_file.hpp"
 
 namespace attnsmith::cache {
 namespace {

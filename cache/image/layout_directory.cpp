@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "cache/bundle/tar.hpp"
-#include "cache/store/layout.hpp"
-#include "cache/store/leftovers.hpp"
+#include "cache/files/partial_file.hpp"
 
 namespace attnsmith::cache {
 namespace {
@@ -141,6 +140,15 @@ bool holds_image_alone(FileSystem& files, const Path& layout) {
                      [](const std::string& name) { return oci::is_blob_name(name) || name == kUnnamedBlob; });
 }
 
+// A layout that a killed export left under its partial name, unless its blob was written to lately or it has
+// a name that no export gives.
+void remove_abandoned_layout(FileSystem& files, const Path& layout, FileTime now) {
+    // The directory's own time tells when a file was made in it, and the blob's when it was last written to.
+    const Result<FileInfo> blob = files.stat(below(below(layout, oci::kSha256Directory), kUnnamedBlob));
+    if (blob && !is_stale_staging(blob->modified, now)) return;
+    if (holds_image_alone(files, layout)) static_cast<void>(remove_layout(files, layout));
+}
+
 }  // namespace
 
 Result<Occupant> find_occupant(FileSystem& files, const Path& target) {
@@ -155,22 +163,30 @@ Result<Occupant> find_occupant(FileSystem& files, const Path& target) {
     return Occupant::image;
 }
 
-void remove_abandoned_layout(FileSystem& files, const Path& layout, FileTime now) {
-    // The directory's own time tells when a file was made in it, and the blob's when it was last written to.
-    const Result<FileInfo> blob = files.stat(below(below(layout, oci::kSha256Directory), kUnnamedBlob));
-    if (blob && !is_stale_staging(blob->modified, now)) return;
-    if (holds_image_alone(files, layout)) static_cast<void>(remove_layout(files, layout));
+void remove_abandoned_images(FileSystem& files, const std::string& directory, FileTime now) {
+    const Result<std::vector<std::string>> names = files.list_names({directory, {}});
+    if (!names) return;
+    for (const std::string& name : *names) {
+        if (!is_any_partial_name(name)) continue;
+        const Path path{directory, name};
+        const Result<FileInfo> found = files.stat(path);
+        if (found && found->kind == FileKind::directory && is_stale_staging(found->modified, now))
+            remove_abandoned_layout(files, path, now);
+    }
 }
 
 Result<StagedLayout> StagedLayout::create(FileSystem& files, const Path& target) {
-    StagedLayout staged(files, target, layout::partial_name(target.relative, layout::unique_token()));
+    StagedLayout staged(files, target, new_partial_name(target.relative));
     const Path aside{target.root, staged.aside_};
     for (const Path& directory :
          {aside, staged.in_aside(oci::kBlobsDirectory), staged.in_aside(oci::kSha256Directory)}) {
         Status made = files.make_directory(directory, kDirectoryMode);
         if (!made.ok()) return made;
     }
-    if (const Result<FileInfo> made = files.stat(aside)) remove_stale_partials(files, target, made->modified);
+    if (const Result<FileInfo> made = files.stat(aside)) {
+        remove_stale_partials(files, target, made->modified);
+        remove_abandoned_images(files, target.root, made->modified);
+    }
     return staged;
 }
 
@@ -243,7 +259,7 @@ Status StagedLayout::replace_image() {
     Path old = aside;
     Status moved = files_->exchange(aside, target_);
     if (moved.error_number == EINVAL || moved.error_number == ENOSYS) {
-        old.relative = layout::partial_name(target_.relative, layout::unique_token());
+        old.relative = new_partial_name(target_.relative);
         moved = replace_by_two_renames(old);
     }
     if (!moved.ok()) return moved;

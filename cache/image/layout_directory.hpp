@@ -20,15 +20,16 @@ enum class Occupant { nothing, empty_directory, image };
 // what the system said. An image that another program added anything to is not ours any more.
 Result<Occupant> find_occupant(FileSystem& files, const Path& target);
 
-// Removes a layout that a killed export left under its partial name, unless its blob was written to lately or
-// it has a name that no export gives. Best effort.
-void remove_abandoned_layout(FileSystem& files, const Path& layout, FileTime now);
+// Removes images that killed exports left in the directory, under partial names of anything: a folder shows
+// by its contents that an export made it. One whose blob was written to lately or that has a name which no
+// export gives stays. What cannot be removed stays for the next export.
+void remove_abandoned_images(FileSystem& files, const std::string& directory, FileTime now);
 
 // A layout that is written beside its place, so that a kill leaves nothing under its name. Removes itself
 // unless it was moved.
 class StagedLayout {
   public:
-    // Also removes what killed exports left an hour ago (remove_stale_partials).
+    // Also removes what killed exports left an hour ago (remove_stale_partials, remove_abandoned_images).
     static Result<StagedLayout> create(FileSystem& files, const Path& target);
 
     StagedLayout(StagedLayout&& other) noexcept

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/store/reports.hpp"
+#include "cache/entries/reports.hpp"
 
 namespace attnsmith::cache {
 

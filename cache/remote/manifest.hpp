@@ -12,9 +12,9 @@
 
 #include "cache/digest/digest.hpp"
 #include "cache/digest/sha256.hpp"
+#include "cache/entries/entry.hpp"
 #include "cache/files/status.hpp"
 #include "cache/signing/ed25519.hpp"
-#include "cache/store/entry.hpp"
 
 namespace attnsmith::cache {
 

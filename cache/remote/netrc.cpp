@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "cache/files/file_system.hpp"
+#include "cache/files/named_file.hpp"
 #include "cache/remote/letters.hpp"
-#include "cache/store/named_file.hpp"
 
 namespace attnsmith::cache {
 namespace {

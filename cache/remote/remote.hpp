@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "cache/digest/digest.hpp"
+#include "cache/entries/entry.hpp"
 #include "cache/files/status.hpp"
 #include "cache/remote/address.hpp"  // of Remote::name()
 #include "cache/remote/breaker.hpp"
 #include "cache/remote/http.hpp"
 #include "cache/remote/manifest.hpp"
 #include "cache/signing/ed25519.hpp"
-#include "cache/store/entry.hpp"
 
 namespace attnsmith::cache {
 

@@ -7,8 +7,9 @@
 #include <span>
 #include <utility>
 
+#include "cache/files/named_file.hpp"
+#include "cache/files/partial_file.hpp"
 #include "cache/signing/secrets.hpp"
-#include "cache/store/named_file.hpp"
 
 namespace attnsmith::cache {
 namespace {

@@ -6,11 +6,11 @@
 #include <tuple>
 #include <utility>
 
-#include "cache/store/entry_file.hpp"
-#include "cache/store/judged_entry.hpp"
-#include "cache/store/layer.hpp"
-#include "cache/store/layout.hpp"
-#include "cache/store/leftovers.hpp"
+#include "cache/entries/entry_file.hpp"
+#include "cache/entries/judged_entry.hpp"
+#include "cache/entries/layer.hpp"
+#include "cache/entries/layout.hpp"
+#include "cache/entries/leftovers.hpp"
 #include "cache/store/store.hpp"
 
 namespace attnsmith::cache {

@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "cache/entries/entry_file.hpp"
+#include "cache/entries/layout.hpp"
 #include "cache/files/staged_file.hpp"
-#include "cache/store/entry_file.hpp"
-#include "cache/store/layout.hpp"
+#include "cache/files/unique_token.hpp"
 #include "cache/store/store.hpp"
 
 namespace attnsmith::cache {
@@ -119,7 +120,7 @@ Result<StagedFile> Store::create_staged_file(const Digest& key) const {
     constexpr int kAttempts = 8;  // for names taken and directories removed under us
     Status status;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
-        const std::string name = layout::staging_name(key, layout::unique_token());
+        const std::string name = layout::staging_name(key, unique_token());
         Path path{options_.directory, layout::in_directory(layout::kStagingDirectory, name)};
         Result<std::unique_ptr<File>> file = files_.create_exclusively(path, entry_mode());
         if (file) return StagedFile(files_, std::move(path), std::move(file).value());

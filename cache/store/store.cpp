@@ -10,11 +10,12 @@
 #include <utility>
 
 #include "cache/bundle/layer.hpp"
+#include "cache/entries/directory_layer.hpp"
+#include "cache/entries/entry_file.hpp"
+#include "cache/entries/judged_entry.hpp"
+#include "cache/entries/layout.hpp"
 #include "cache/files/staged_file.hpp"
-#include "cache/store/directory_layer.hpp"
-#include "cache/store/entry_file.hpp"
-#include "cache/store/judged_entry.hpp"
-#include "cache/store/layout.hpp"
+#include "cache/files/unique_token.hpp"
 
 namespace attnsmith::cache {
 
@@ -233,7 +234,7 @@ Result<bool> Store::quarantine(const Candidate& candidate, const FileInfo& broke
     if (!now || !now->same_file(broken)) return false;
 
     if (Status made = make_directory_in_root(layout::kQuarantineDirectory); !made.ok()) return made;
-    const std::string aside = layout::quarantine_name(name, layout::unique_token());
+    const std::string aside = layout::quarantine_name(name, unique_token());
     Status renamed =
         files_.rename(path, {options_.directory, layout::in_directory(layout::kQuarantineDirectory, aside)});
     if (is_absence(renamed)) return false;

@@ -24,17 +24,17 @@
 #include <vector>
 
 #include "cache/digest/digest.hpp"
+#include "cache/entries/counters.hpp"
+#include "cache/entries/entry.hpp"
+#include "cache/entries/evictor.hpp"
+#include "cache/entries/options.hpp"
+#include "cache/entries/reports.hpp"
+#include "cache/entries/troubles.hpp"
 #include "cache/files/file_system.hpp"
 #include "cache/files/lock.hpp"
 #include "cache/files/patience.hpp"
 #include "cache/files/status.hpp"
 #include "cache/image/options.hpp"
-#include "cache/store/counters.hpp"
-#include "cache/store/entry.hpp"
-#include "cache/store/evictor.hpp"
-#include "cache/store/options.hpp"
-#include "cache/store/reports.hpp"
-#include "cache/store/troubles.hpp"
 
 namespace attnsmith::cache {
 

@@ -10,7 +10,7 @@
 #include <unordered_set>
 
 #include "cache/files/per_process.hpp"
-#include "engine/log.hpp"
+#include "engine/settings/log.hpp"
 #include "problem/request/problem.hpp"
 
 namespace attnsmith::engine {

@@ -9,7 +9,7 @@
 
 #include "abi/widen_arguments.h"
 #include "families/launch.hpp"
-#include "families/registry.hpp"
+#include "families/registry/registry.hpp"
 #include "planner/split.hpp"
 #include "problem/request/key_bounds.hpp"
 #include "problem/request/request_fields.hpp"

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "attnsmith/error.hpp"
-#include "families/registry.hpp"
+#include "families/registry/registry.hpp"
 #include "problem/json_text.hpp"
 #include "problem/vocabulary.hpp"
 

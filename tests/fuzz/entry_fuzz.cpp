@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "cache/store/entry.hpp"
+#include "cache/entries/entry.hpp"
 #include "fuzz/fuzz.hpp"
 
 using namespace attnsmith::cache;

@@ -16,9 +16,9 @@
 #include "cache/remote/address.hpp"
 #include "cache/remote/http.hpp"
 #include "engine/cubins/remotes.hpp"
-#include "engine/environment.hpp"
 #include "engine/reports/cache_json.hpp"
 #include "engine/reports/remote_health.hpp"
+#include "engine/settings/environment.hpp"
 
 namespace attnsmith::test {
 

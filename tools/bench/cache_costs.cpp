@@ -17,7 +17,7 @@
 
 #include "attnsmith/error.hpp"
 #include "bench/temporary_directory.hpp"
-#include "cache/store/layout.hpp"
+#include "cache/entries/layout.hpp"
 #include "cache/store/store.hpp"
 
 namespace attnsmith::bench {

@@ -9,7 +9,7 @@
 #include "driver/api.hpp"
 #include "driver/device.hpp"
 #include "engine/cubins/translation_unit.hpp"
-#include "engine/environment.hpp"
+#include "engine/settings/environment.hpp"
 #include "engine/tuning_files.hpp"
 #include "planner/plan.hpp"
 

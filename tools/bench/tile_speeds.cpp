@@ -11,7 +11,7 @@
 #include "bench/event_timer.hpp"
 #include "bench/statistics.hpp"
 #include "engine/runtime_impl.hpp"
-#include "families/registry.hpp"
+#include "families/registry/registry.hpp"
 #include "planner/split.hpp"
 #include "problem/json_text.hpp"
 

@@ -10,9 +10,9 @@
 #include "cli/files.hpp"
 #include "cli/model_flags.hpp"
 #include "cli/read_document.hpp"
+#include "problem/coverage/coverage.hpp"
 #include "problem/json_text.hpp"
 #include "problem/model/options.hpp"
-#include "problem/request/coverage.hpp"
 
 namespace attnsmith::cli {
 namespace {

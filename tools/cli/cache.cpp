@@ -7,6 +7,7 @@
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "cli/runtime_flags.hpp"
+#include "engine/cubins/store_options.hpp"
 #include "engine/reports/cache_directories.hpp"
 
 namespace attnsmith::cli {

@@ -14,7 +14,7 @@
 #include "cli/runtime_flags.hpp"
 #include "engine/reports/cache_json.hpp"
 #include "engine/reports/unreadable.hpp"
-#include "engine/signing_keys.hpp"
+#include "engine/settings/signing_keys.hpp"
 
 namespace attnsmith::cli {
 namespace {

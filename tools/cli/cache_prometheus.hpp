@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cache/store/reports.hpp"
+#include "cache/entries/reports.hpp"
 
 namespace attnsmith::cli {
 

@@ -12,12 +12,12 @@
 #include "cli/cache_prometheus.hpp"
 #include "cli/output.hpp"
 #include "cli/runtime_flags.hpp"
-#include "engine/entry_times.hpp"
 #include "engine/reports/cache_directories.hpp"
 #include "engine/reports/cache_json.hpp"
 #include "engine/reports/kernel_list.hpp"
 #include "engine/reports/public_reports.hpp"
 #include "engine/reports/unreadable.hpp"
+#include "engine/settings/entry_times.hpp"
 
 namespace attnsmith::cli {
 namespace {

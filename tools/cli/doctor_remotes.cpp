@@ -14,7 +14,7 @@
 #include "cli/command.hpp"
 #include "cli/output.hpp"
 #include "engine/reports/remote_health.hpp"
-#include "engine/signing_keys.hpp"
+#include "engine/settings/signing_keys.hpp"
 
 namespace attnsmith::cli {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "cli/doctor_report.hpp"
-#include "engine/environment.hpp"
 #include "engine/reports/kernel_list.hpp"
+#include "engine/settings/environment.hpp"
 
 namespace attnsmith::cli {
 

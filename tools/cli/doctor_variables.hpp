@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cli/doctor_report.hpp"
-#include "engine/environment.hpp"
+#include "engine/settings/environment.hpp"
 
 namespace attnsmith::cli {
 

@@ -9,8 +9,8 @@
 #include "cli/field_flags.hpp"
 #include "cli/files.hpp"
 #include "cli/read_document.hpp"
+#include "problem/coverage/coverage.hpp"
 #include "problem/model/options.hpp"
-#include "problem/request/coverage.hpp"
 
 namespace attnsmith::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "cli/output.hpp"
 #include "cli/plan_text.hpp"
 #include "cli/runtime_flags.hpp"
-#include "engine/environment.hpp"
+#include "engine/settings/environment.hpp"
 #include "problem/json_text.hpp"
 
 namespace attnsmith::cli {

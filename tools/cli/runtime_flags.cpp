@@ -14,7 +14,7 @@
 #include "engine/cubins/remotes.hpp"
 #include "engine/reports/cache_directories.hpp"
 #include "engine/reports/unreadable.hpp"
-#include "engine/signing_keys.hpp"
+#include "engine/settings/signing_keys.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::cli {

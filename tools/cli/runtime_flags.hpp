@@ -7,7 +7,7 @@
 
 #include "attnsmith/runtime.hpp"
 #include "cli/command.hpp"
-#include "engine/environment.hpp"
+#include "engine/settings/environment.hpp"
 
 namespace attnsmith::cli {
 

@@ -22,9 +22,9 @@
 #include "cli/refused.hpp"
 #include "cli/runtime_flags.hpp"
 #include "cli/tune_report.hpp"
-#include "engine/environment.hpp"
 #include "engine/runtime_impl.hpp"
-#include "families/registry.hpp"
+#include "engine/settings/environment.hpp"
+#include "families/registry/registry.hpp"
 #include "planner/tuning_json.hpp"
 #include "problem/json_text.hpp"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cache/digest/digest.hpp"
-#include "cache/store/entry.hpp"
+#include "cache/entries/entry.hpp"
 #include "planner/plan_json.hpp"
 
 namespace attnsmith::engine {

@@ -13,7 +13,7 @@
 #include "cache/digest/digest.hpp"
 #include "cache/digest/json_within.hpp"
 #include "compiler/cubin_info.hpp"
-#include "engine/entry_times.hpp"
+#include "engine/settings/entry_times.hpp"
 #include "families/source.hpp"
 #include "problem/json_text.hpp"
 

@@ -1,4 +1,5 @@
 #include "engine/cubins/cubins.hpp"
+#include "engine/cubins/store_options.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

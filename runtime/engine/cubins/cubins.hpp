@@ -16,8 +16,8 @@
 #include "engine/cubins/kernel_compiler.hpp"
 #include "engine/cubins/kernel_source.hpp"
 #include "engine/cubins/remotes.hpp"
-#include "engine/environment.hpp"
-#include "engine/log.hpp"
+#include "engine/settings/environment.hpp"
+#include "engine/settings/log.hpp"
 
 namespace attnsmith::engine {
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "cache/store/entry.hpp"
-#include "engine/environment.hpp"
+#include "cache/entries/entry.hpp"
+#include "engine/settings/environment.hpp"
 
 namespace attnsmith::engine {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "attnsmith/error.hpp"
 #include "cache/digest/digest.hpp"
-#include "engine/environment.hpp"
+#include "engine/settings/environment.hpp"
 #include "planner/plan.hpp"
 
 namespace attnsmith::engine {

@@ -11,7 +11,7 @@
 #include "cache/remote/s3.hpp"
 #include "cache/signing/ed25519.hpp"
 #include "engine/cubins/cubin_entry.hpp"
-#include "engine/signing_keys.hpp"
+#include "engine/settings/signing_keys.hpp"
 
 namespace attnsmith::engine {
 namespace {

@@ -16,8 +16,8 @@
 #include "cache/store/store.hpp"
 #include "engine/cubins/cubin.hpp"
 #include "engine/cubins/kernel_source.hpp"
-#include "engine/environment.hpp"
-#include "engine/log.hpp"
+#include "engine/settings/environment.hpp"
+#include "engine/settings/log.hpp"
 
 namespace attnsmith::engine {
 

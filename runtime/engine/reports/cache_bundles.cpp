@@ -13,7 +13,7 @@
 #include "engine/reports/selection.hpp"
 #include "engine/reports/unreadable.hpp"
 #include "engine/runtime_impl.hpp"
-#include "engine/signing_keys.hpp"
+#include "engine/settings/signing_keys.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/request_fields.hpp"
 #include "problem/vocabulary.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/environment.hpp"
+#include "engine/settings/environment.hpp"
 
 namespace attnsmith::engine {
 

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cache/remote/address.hpp"
-#include "engine/entry_times.hpp"
 #include "engine/reports/unreadable.hpp"
+#include "engine/settings/entry_times.hpp"
 
 namespace attnsmith::engine {
 namespace {

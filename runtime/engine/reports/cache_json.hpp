@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attnsmith/cache.hpp"
-#include "engine/environment.hpp"
+#include "engine/settings/environment.hpp"
 
 namespace attnsmith::engine {
 

@@ -1,7 +1,7 @@
 #include "engine/reports/features.hpp"
 
 #include "engine/reports/cache_operations.hpp"
-#include "families/registry.hpp"
+#include "families/registry/registry.hpp"
 #include "problem/request/ops.hpp"
 #include "problem/vocabulary.hpp"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cache/remote/remote.hpp"
-#include "engine/environment.hpp"
 #include "engine/reports/kernel_list.hpp"
+#include "engine/settings/environment.hpp"
 
 namespace attnsmith::engine {
 

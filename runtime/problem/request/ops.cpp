@@ -30,37 +30,11 @@ constexpr std::string_view kAppendFields[] = {
     "q_norm",   "k_norm",   "v_norm",   "norm_eps",    "q_dtype",     "check_slots",  "batch",
     "q_len",    "kv_len",   "sm"};
 
-template <class Bound>
-bool takes(const Operands& operands) {
-    return std::holds_alternative<Bound>(operands);
-}
-
-BoundShape check_attention(const Problem& problem, const Operands& operands) {
-    const auto& [tensors, batch] = std::get<AttentionOperands>(operands);
-    return check_tensors(problem, tensors, batch);
-}
-
-BoundShape check_merge(const Problem& problem, const Operands& operands) {
-    return check_tensors(problem, std::get<MergeOperands>(operands).tensors);
-}
-
-BoundShape check_append(const Problem& problem, const Operands& operands) {
-    const auto& [tensors, batch] = std::get<AppendOperands>(operands);
-    return check_tensors(problem, tensors, batch);
-}
-
 constexpr OpTraits kOps[] = {
-    {Op::attention,
-     {},
-     {},
-     validate_attention,
-     "AttentionTensors",
-     takes<AttentionOperands>,
-     check_attention},
-    {Op::mla, kMlaFields, kMlaRequired, validate_mla, "AttentionTensors", takes<AttentionOperands>,
-     check_attention},
-    {Op::merge, kMergeFields, {}, validate_merge, "MergeTensors", takes<MergeOperands>, check_merge},
-    {Op::append, kAppendFields, {}, validate_append, "AppendTensors", takes<AppendOperands>, check_append},
+    {Op::attention, {}, {}, validate_attention},
+    {Op::mla, kMlaFields, kMlaRequired, validate_mla},
+    {Op::merge, kMergeFields, {}, validate_merge},
+    {Op::append, kAppendFields, {}, validate_append},
 };
 
 }  // namespace
@@ -79,15 +53,6 @@ const char* leading_head_dim(Op op) {
     return counts("head_dim_qk", op)   ? "head_dim_qk"
            : counts("head_dim_vo", op) ? "head_dim_vo"
                                        : "head_dim_ckv";
-}
-
-BoundShape check_operands(const Problem& problem, const Operands& operands) {
-    const OpTraits& planned = op_traits(problem.spec.op);
-    if (planned.takes(operands)) return planned.check_tensors(problem, operands);
-    const auto bound = std::ranges::find_if(kOps, [&](const OpTraits& op) { return op.takes(operands); });
-    throw InvalidRequest("op", std::string(to_string(problem.spec.op)),
-                         fmt::format("{}, which {} belong to; this kernel was prepared for another op",
-                                     to_string(bound->op), bound->tensors));
 }
 
 }  // namespace attnsmith::problem

@@ -1,12 +1,11 @@
-// The ops that are built, as one table. What planning makes of an op is a column that stands in
-// planner/plan.cpp, since requests know nothing of kernels.
+// The ops that are supported, as one table. What a caller binds and what planning makes of an op are columns
+// in problem/tensors/op_tensors.cpp and planner/plan.cpp, since requests know nothing of tensors and kernels.
 #pragma once
 
 #include <span>
 #include <string_view>
 
 #include "problem/request/problem.hpp"
-#include "problem/tensors/tensors.hpp"
 
 namespace attnsmith::problem {
 
@@ -19,10 +18,6 @@ struct OpTraits {
     std::span<const std::string_view> required;
     // Fills in defaults and checks what no field's row can say by itself.
     void (*validate)(Problem& problem);
-    const char* tensors;  // what a caller binds, as messages call it
-    bool (*takes)(const Operands& operands);
-    // REQUIRES: takes(operands).
-    BoundShape (*check_tensors)(const Problem& problem, const Operands& operands);
 };
 
 // Null where the op is not supported.

@@ -57,7 +57,7 @@ class Pages(unittest.TestCase):
         self.assertGreater(seen, 10)
 
     def test_the_families_that_are_named_are_registered(self):
-        registry = (REPOSITORY / "runtime/families/registry.cpp").read_text(encoding="utf-8")
+        registry = (REPOSITORY / "runtime/families/registry/registry.cpp").read_text(encoding="utf-8")
         folders = {path.parent.name for path in (REPOSITORY / "runtime/families").glob("*/family.hpp")}
         self.assertEqual(folders, set(re.findall(r"&(\w+)::family\(\)", registry)))
 

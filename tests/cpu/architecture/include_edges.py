@@ -3,8 +3,8 @@
 The parts are folders. `problem <- families <- planner`; `compiler` and `driver` depend on nothing of ours but the public
 headers, and `cache` not even on those; `engine` joins all; `c_api`, the C ABI, lies over it, and nothing includes it;
 `tools` and `tests` come after. Each family of kernels has a folder in `families`, which the registry alone includes: a
-family knows what all share, and no other family. The checker returns one line of text a violation and knows nothing of the compiler: a
-missing file is a violation, too.
+family knows what all share, and no other family. Within a part, too, folders include each other in one direction. The checker
+returns one line of text a violation and knows nothing of the compiler: a missing file is a violation, too.
 """
 
 import pathlib
@@ -47,7 +47,7 @@ MAY_INCLUDE = {
 
 # What includes the folders of single families: themselves, the list of them, and tests of one.
 FAMILIES = "runtime/families/"
-REGISTRY = "runtime/families/registry.cpp"
+REGISTRY = "runtime/families/registry/registry.cpp"
 
 # Headers that one part alone may include. Tests are free: they fake the driver.
 OWNERS = {"nvrtc.h": "compiler", "cuda.h": "driver"}
@@ -148,7 +148,7 @@ def edge_violation(part, target):
 def family_of(file):
     """The family whose folder a file is in, or None."""
     inner = file[len(FAMILIES):].split("/") if file.startswith(FAMILIES) else []
-    return inner[0] if len(inner) > 1 else None
+    return inner[0] if len(inner) > 1 and not REGISTRY.startswith(f"{FAMILIES}{inner[0]}/") else None
 
 
 def family_violation(part, file, target):
@@ -156,6 +156,32 @@ def family_violation(part, file, target):
     if family is None or family_of(file) == family or file == REGISTRY or part == "tests":
         return None
     return f"includes {target}, which is the family {family}'s own"
+
+
+def folder_edges(tree):
+    """{(folder, folder that it includes): an include that makes it so}, of all parts but tests."""
+    edges = {}
+    for file in tree.sources():
+        folder = pathlib.PurePosixPath(file).parent.as_posix()
+        if part_of(file) in (None, "tests"):
+            continue
+        for match in INCLUDE.finditer(COMMENT.sub("", tree.texts[file])):
+            name = NAME.match(match.group(1))
+            target = name and tree.find(file, name.group(1) or name.group(2))
+            if target is not None and pathlib.PurePosixPath(target).parent.as_posix() != folder:
+                edges.setdefault((folder, pathlib.PurePosixPath(target).parent.as_posix()), f"{file} includes {target}")
+    return edges
+
+
+def folder_cycles(tree):
+    """The includes between folders that are part of a cycle, a line for each edge."""
+    edges = folder_edges(tree)
+    while True:  # a folder that includes none of the rest, or that none of the rest includes, is in no cycle
+        includers, included = {a for a, _ in edges}, {b for _, b in edges}
+        kept = {(a, b): why for (a, b), why in edges.items() if a in included and b in includers}
+        if len(kept) == len(edges):
+            return sorted(f"{a} -> {b}: {why}" for (a, b), why in edges.items())
+        edges = kept
 
 
 def external_violation(part, name, file):

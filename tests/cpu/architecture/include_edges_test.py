@@ -17,7 +17,7 @@ SKELETON = {
     "runtime/families/quick/family.hpp": '#include "families/family.hpp"\n#include "families/quick/tiles.hpp"\n',
     "runtime/families/quick/tiles.hpp": "",
     "runtime/families/slow/family.hpp": "",
-    "runtime/families/registry.cpp": '#include "families/quick/family.hpp"\n#include "families/slow/family.hpp"\n',
+    "runtime/families/registry/registry.cpp": '#include "families/quick/family.hpp"\n#include "families/slow/family.hpp"\n',
     "runtime/planner/plan.hpp": '#include "families/family.hpp"\n',
     "runtime/compiler/nvrtc.hpp": '#include <nvrtc.h>\n#include "attnsmith/types.hpp"\n',
     "runtime/driver/api.hpp": '#include <cuda.h>\n#include "attnsmith/types.hpp"\n',
@@ -41,6 +41,10 @@ def check(extra):
 class Repository(unittest.TestCase):
     def test_keeps_the_rules(self):
         found = include_edges.violations(include_edges.Tree.at(REPOSITORY))
+        self.assertEqual(found, [], "\n" + "\n".join(found))
+
+    def test_folders_have_no_cycle(self):
+        found = include_edges.folder_cycles(include_edges.Tree.at(REPOSITORY))
         self.assertEqual(found, [], "\n" + "\n".join(found))
 
     def test_every_part_is_there(self):
@@ -72,6 +76,21 @@ class Pages(unittest.TestCase):
 class Rules(unittest.TestCase):
     def test_the_skeleton_is_clean(self):
         self.assertEqual(check({}), [])
+
+    def test_a_cycle_of_folders_is_found(self):
+        def cycles(extra):
+            return include_edges.folder_cycles(include_edges.Tree({**SKELETON, **extra}))
+
+        self.assertEqual(cycles({}), [])
+        self.assertEqual(cycles({"cache/files/file.cpp": '#include "cache/store.hpp"\n'}), [])
+        cycle = {"cache/files/file.cpp": '#include "cache/names/name.hpp"\n', "cache/names/name.hpp": "",
+                 "cache/names/name.cpp": '#include "cache/bundles/bundle.hpp"\n', "cache/bundles/bundle.hpp": "",
+                 "cache/bundles/bundle.cpp": '#include "cache/files/file.hpp"\n', "cache/files/file.hpp": "",
+                 "cache/above.cpp": '#include "cache/names/name.hpp"\n'}
+        self.assertEqual(cycles(cycle), [
+            "cache/bundles -> cache/files: cache/bundles/bundle.cpp includes cache/files/file.hpp",
+            "cache/files -> cache/names: cache/files/file.cpp includes cache/names/name.hpp",
+            "cache/names -> cache/bundles: cache/names/name.cpp includes cache/bundles/bundle.hpp"])
 
     def test_dependencies_have_no_cycle(self):
         remaining = {part: set(others) for part, others in include_edges.MAY_INCLUDE.items()}

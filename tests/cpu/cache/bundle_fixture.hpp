@@ -10,7 +10,7 @@
 
 #include "cache/bundle/tar.hpp"
 #include "cache/digest/sha256.hpp"
-#include "cache/store/layout.hpp"
+#include "cache/entries/layout.hpp"
 #include "fixture.hpp"
 
 namespace attnsmith::cache::testing {

@@ -1,6 +1,6 @@
 // What is counted over all processes.
 
-#include "cache/store/counters.hpp"
+#include "cache/entries/counters.hpp"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <thread>
 
-#include "cache/store/layout.hpp"
+#include "cache/entries/layout.hpp"
 #include "cache/store/store.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"

@@ -1,4 +1,4 @@
-#include "cache/store/entry.hpp"
+#include "cache/entries/entry.hpp"
 
 #include <array>
 #include <limits>

@@ -1,6 +1,6 @@
 // Stamps, the limit, and what goes when it is reached.
 
-#include "cache/store/evictor.hpp"
+#include "cache/entries/evictor.hpp"
 
 #include <sys/stat.h>
 
@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <thread>
 
-#include "cache/store/layout.hpp"
+#include "cache/entries/layout.hpp"
 #include "cache/store/store.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"

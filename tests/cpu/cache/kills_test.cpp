@@ -9,7 +9,7 @@
 #include <random>
 #include <thread>
 
-#include "cache/store/layout.hpp"
+#include "cache/entries/layout.hpp"
 #include "cache/store/store.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"

@@ -1,10 +1,11 @@
-#include "cache/store/layout.hpp"
+#include "cache/entries/layout.hpp"
 
 #include <atomic>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "cache/files/unique_token.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "cache/store/layout.hpp"
+#include "cache/entries/layout.hpp"
 #include "cache/store/store.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"

@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "cache/bundle/tar.hpp"
+#include "cache/entries/layout.hpp"
 #include "cache/image/oci.hpp"
-#include "cache/store/layout.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"

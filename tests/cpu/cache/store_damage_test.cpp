@@ -1,7 +1,7 @@
 // An entry damaged in any one place, its name included, is a miss, through the whole of Store.
 #include <filesystem>
 
-#include "cache/store/layout.hpp"
+#include "cache/entries/layout.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"
 

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <new>
 
-#include "cache/store/layout.hpp"
+#include "cache/entries/layout.hpp"
 #include "cache/store/store.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"

@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include "cache/store/layout.hpp"
+#include "cache/entries/layout.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"

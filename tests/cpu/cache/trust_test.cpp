@@ -8,8 +8,8 @@
 
 #include <cerrno>
 
+#include "cache/entries/layout.hpp"
 #include "cache/signing/ed25519.hpp"
-#include "cache/store/layout.hpp"
 #include "cache/store/store.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"

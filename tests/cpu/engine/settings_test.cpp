@@ -13,7 +13,8 @@
 #include "attnsmith/runtime.hpp"
 #include "cache/fixture.hpp"
 #include "cache/signing/ed25519.hpp"
-#include "engine/environment.hpp"
+#include "engine/cubins/store_options.hpp"
+#include "engine/settings/environment.hpp"
 #include "problem/expect.hpp"
 #include "support/catch.hpp"
 

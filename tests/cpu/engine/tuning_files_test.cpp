@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "attnsmith/runtime.hpp"
-#include "engine/environment.hpp"
+#include "engine/settings/environment.hpp"
 #include "planner/tuning_json.hpp"
 #include "problem/expect.hpp"
 #include "support/catch.hpp"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "attnsmith/coverage.hpp"
-#include "families/registry.hpp"
+#include "families/registry/registry.hpp"
 #include "planner/plan.hpp"
 #include "planner/random_problem.hpp"
 #include "planner/repository_tuning.hpp"

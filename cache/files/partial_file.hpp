@@ -1,0 +1,32 @@
+// Files that are written beside the name that they will have, so that a kill leaves nothing under it, and
+// what killed writers left of them. They lie in no cache. Internal to cache/.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cache/files/file_system.hpp"
+#include "cache/files/staged_file.hpp"
+#include "cache/files/status.hpp"
+
+namespace attnsmith::cache {
+
+// `<name>.<token>.partial`, with a token of its own.
+std::string new_partial_name(std::string_view name);
+bool is_partial_name(std::string_view partial, std::string_view name);
+bool is_any_partial_name(std::string_view partial);  // of whatever file
+
+// A new file under a partial name of the target. What killed writers left over an hour ago goes
+// (remove_stale_partials). The mode is create_exclusively()'s.
+Result<StagedFile> create_partial(FileSystem& files, const Path& target, std::optional<std::uint32_t> mode);
+
+// What is an hour old or more was made by somebody who is dead; what is of the future, under a wrong clock.
+bool is_stale_staging(FileTime modified, FileTime now);
+
+// Removes files that have partial names of the target and are stale at the time `now`. What cannot be removed
+// stays for the next writer.
+void remove_stale_partials(FileSystem& files, const Path& target, FileTime now);
+
+}  // namespace attnsmith::cache

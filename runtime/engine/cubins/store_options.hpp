@@ -1,0 +1,12 @@
+// The cache's store of what settings say.
+#pragma once
+
+#include "cache/entries/options.hpp"
+#include "engine/settings/environment.hpp"
+
+namespace attnsmith::engine {
+
+// The store of these directories, which tells nobody of its troubles yet.
+cache::Options store_options(const Settings& settings);
+
+}  // namespace attnsmith::engine
