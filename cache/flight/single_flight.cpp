@@ -302,4 +302,6 @@ SingleFlight::Obtained SingleFlight::fly(State& state, const Digest& key, std::s
     return {made, Origin::made, job.accept(made)};
 }
 
+std::size_t SingleFlight::waiting(Urgency urgency) const { return state_.get().slots.waiting(urgency); }
+
 }  // namespace attnsmith::cache

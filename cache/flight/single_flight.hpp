@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -68,6 +69,9 @@ class SingleFlight {
 
     // Waits until what another thread has made of the key is published, or could not be.
     void settle(const Digest& key);
+
+    // How many makes wait for a slot now, of those with this urgency.
+    std::size_t waiting(Urgency urgency) const;
 
   private:
     struct Flight;

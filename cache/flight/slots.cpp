@@ -59,6 +59,11 @@ void Slots::raise(Waiter& waiter) {
         queue_of(waiter).splice(queue_of(waiter).end(), queue, place);  // allocates nothing
 }
 
+std::size_t Slots::waiting(Urgency urgency) const {
+    const std::lock_guard lock(mutex_);
+    return queues_[static_cast<std::size_t>(urgency)].size();
+}
+
 Slots::Clock::time_point Slots::last_given_back() const {
     const std::lock_guard lock(mutex_);
     return last_given_back_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <mutex>
@@ -69,6 +70,9 @@ class Slots {
 
     // From now on the waiter is a caller's, and so is what it waits for now.
     void raise(Waiter& waiter);
+
+    // How many wait now with this urgency.
+    std::size_t waiting(Urgency urgency) const;
 
     // Time of the last one; the queue moves as long as this does.
     Clock::time_point last_given_back() const;

@@ -260,7 +260,7 @@ struct Backlog {
             threads.emplace_back([this, i] { obtain(Digest(i, i), Urgency::background); });
             while (i == 1 && site.makes == 0) std::this_thread::yield();  // the first has the slot
         }
-        std::this_thread::sleep_for(20ms);  // the others are queued
+        while (site.flights.waiting(Urgency::background) < 19) std::this_thread::yield();
     }
 
     void obtain(const Digest& key, Urgency urgency) {
@@ -286,7 +286,7 @@ TEST_CASE("SingleFlight: a make that a caller waits for is the next one", "[cach
     Site site("", kLong, 1);
     Backlog backlog(site);
     std::thread caller([&] { backlog.obtain(kKey, Urgency::caller); });
-    std::this_thread::sleep_for(20ms);
+    while (site.flights.waiting(Urgency::caller) == 0) std::this_thread::yield();
     backlog.busy.open();
     caller.join();
     backlog.threads.clear();
@@ -299,7 +299,7 @@ TEST_CASE("SingleFlight: a caller that joins a queued make moves it to the front
     Backlog backlog(site);
     const Digest last(20, 20);
     std::thread caller([&] { backlog.obtain(last, Urgency::caller); });
-    std::this_thread::sleep_for(20ms);
+    while (site.flights.waiting(Urgency::caller) == 0) std::this_thread::yield();
     backlog.busy.open();
     caller.join();
     backlog.threads.clear();
