@@ -61,7 +61,7 @@ class SetupScripts(CliTest):
                                  ("demo.sh", "/dev/null", "/dev/null"), ("test.sh", "--nothing"),
                                  ("test.sh", "--sanitize"), ("test.sh", "--sanitize", "memory"),
                                  ("test.sh", "--sanitize=x"), ("test.sh", "-R"), ("fuzz.sh", "soon"), ("fuzz.sh", "0"),
-                                 ("fuzz.sh", "1", "2"), ("fuzz.sh", "--nothing"), ("lock_frameworks.sh", "--nothing"),
+                                 ("fuzz.sh", "1", "2"), ("fuzz.sh", "--nothing"), ("fuzz.sh", "--parts", "soon"), ("lock_frameworks.sh", "--nothing"),
                                  ("lock_frameworks.sh", "--upgrade", "x")):
             with self.subTest(name=name, arguments=arguments):
                 result = self.run_script(name, *arguments)
