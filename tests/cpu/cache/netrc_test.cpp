@@ -38,6 +38,10 @@ TEST_CASE("the first entry of a host is its user and password") {
     CHECK(login_for(kText, "example") == "none");
     CHECK(login_for(std::string(kText) + "default login any password one", "c.example") == "any:one");
     CHECK(login_for("", "a.example") == "none");
+    // Lines may end as Windows ends them, the empty one after a macro, too.
+    CHECK(login_for("macdef init\r\nmachine a.example login wrong\r\n\r\nmachine a.example login one "
+                    "password two\r\n",
+                    "a.example") == "one:two");
 }
 
 TEST_CASE("a netrc file with anything else in it is refused with the line") {

@@ -167,6 +167,19 @@ TEST_CASE("an address is held to what bind() asks of it", "[engine]") {
     error = refusal(call, {.k = place(4)});
     CHECK(error.field() == "o");
     CHECK(contains(error.what(), "overlaps addresses.k"));
+
+    AttentionSpec with_lse = kSpec;
+    with_lse.lse = true;
+    AttentionTensors bound = tensors(1, 1000);
+    bound.lse = at(5, DType::f32, {2, 1, 32});
+    const Kernel writes_lse = runtime.prepare(with_lse, {2, 1, 1000});
+    const Call second = writes_lse.bind(bound, {});
+    error = refusal(second, {.lse = static_cast<float*>(place(2))});
+    CHECK(error.field() == "addresses.lse");
+    CHECK(contains(error.what(), "overlaps k"));
+    error = refusal(second, {.v = place(5)});
+    CHECK(error.field() == "lse");
+    CHECK(contains(error.what(), "overlaps addresses.v"));
 }
 
 TEST_CASE("outputs may lie between inputs, but not in them nor in the workspace", "[engine]") {

@@ -86,6 +86,17 @@ TEST_CASE("what an append fills in", "[append][validate]") {
     CHECK(filled.q_dtype == DType::bf16);
     CHECK(validate(filled, {}).spec == filled);
     CHECK_FALSE(filled.scale.has_value());
+    // Any norm has an eps.
+    for (bool AttentionSpec::*const norm :
+         {&AttentionSpec::q_norm, &AttentionSpec::k_norm, &AttentionSpec::v_norm}) {
+        AttentionSpec normed = append();
+        normed.*norm = true;
+        CHECK(validate(normed, {}).spec.norm_eps == 1e-6);
+        normed.norm_eps = 1e-5;
+        CHECK(validate(normed, {}).spec.norm_eps == 1e-5);
+        normed.norm_eps = 0.0;
+        CHECK(refused([&] { validate(normed, {}); }).field() == "norm_eps");
+    }
 }
 
 TEST_CASE("what does not count for an append is refused by name", "[append][validate]") {

@@ -114,6 +114,24 @@ TEST_CASE("options reach every request", "[model]") {
     CHECK((ragged.page_size == 0 && ragged.page_order == PageOrder::NHD));
 }
 
+TEST_CASE("both phases of a model with latents have what the options say of results", "[model]") {
+    const std::string config = read_file(kModels / "deepseek-v3.json");
+    ModelOptions options;
+    options.o_dtype = DType::f32, options.lse = true, options.alignment = 8;
+    options.index_dtype = DType::i64, options.consistency = Consistency::bitwise;
+    const Model model = parse_model(config, options);
+    REQUIRE(model.attentions.size() == 2);
+    for (const ModelAttention& attention : model.attentions) {
+        INFO(attention.name);
+        const AttentionSpec& spec = attention.request.spec;
+        CHECK(spec.o_dtype == DType::f32);
+        CHECK(spec.lse);
+        CHECK(spec.alignment == 8);
+        CHECK(spec.index_dtype == DType::i64);
+        CHECK(spec.consistency == Consistency::bitwise);
+    }
+}
+
 TEST_CASE("kv reaches both phases of a model with latents; without it a prefill is ragged", "[model]") {
     const std::string config = read_file(kModels / "deepseek-v3.json");
     const auto kv_of = [&](std::optional<KvStorage> kv) {
