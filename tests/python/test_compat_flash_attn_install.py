@@ -536,6 +536,9 @@ class Rotary(FlashTest):
             self.assert_same(got_kv[:, :, 1], kv[:, :, 1])
         qkv = torch.cat((q, kv.flatten(2, 3)), 2)
         self.assert_same(module(qkv.clone(), num_heads_q=4)[:, :, :4], module(q.clone(), kv.clone())[0])
+        # One module serves several dtypes, each with a table of its own.
+        for dtype in (torch.bfloat16, torch.float32, torch.float64):
+            self.assert_same(module(q.to(dtype), kv.to(dtype))[0], rotary.RotaryEmbedding(6, base=500.0)(q.to(dtype), kv.to(dtype))[0])
         self.assert_refused("max_seqlen", attnsmith.InvalidRequest, module, q, kv, self.integers(2, 7))
         self.assert_refused("scale_base", attnsmith.Unsupported, rotary.RotaryEmbedding, 6, scale_base=512)
 

@@ -206,6 +206,11 @@ class Plans(PythonTest):
                     lambda model: runtime.prewarm(models=[model], sm=90)):
             self.assertEqual(self.assert_refused("model", ask, None).value, "None")
 
+    def test_a_text_may_begin_with_blanks(self):
+        text = json.dumps(DEEPSEEK)
+        for model in ("\n" + text, " \t" + text):
+            self.assertEqual(attnsmith.plan_model(model, sm=90), attnsmith.plan_model(text, sm=90))
+
     def test_plans_of_models(self):
         plans = attnsmith.plan_model(LLAMA, sm=[80, 90], kv_len=512)
         self.assertEqual((plans["schema"], len(plans["plans"]), plans["unsupported"]), ("attnsmith.plans/1", 4, []))

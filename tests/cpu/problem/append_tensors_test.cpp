@@ -116,6 +116,11 @@ TEST_CASE("forms of an append's tensors", "[append][tensors]") {
             s.rotate(), s.spec.rotary_dim = 20;
             s.tensors.rope_table = at(9, DType::bf16, {100, 20});
         },
+        [](Setup& s) {  // 12 angles: not in eights, which half loads side by side
+            s.rotate(), s.spec.rotary_dim = 24;
+            s.tensors.rope_table = at(9, DType::f32, {100, 24});
+            s.tensors.rope_table.data = static_cast<char*>(s.tensors.rope_table.data) + 4;
+        },
         [](Setup& s) {
             s.rotate(), s.find_by_table();
             s.tensors.positions = {};

@@ -163,6 +163,7 @@ TEST_CASE("Several records on one line are all taken, and any end of a line is o
         CHECK(both.skipped.empty());
     }
     CHECK(recorded_coverage(dense + "\r" + merge, "f").attentions[1].name == "f:2");
+    CHECK(recorded_coverage(dense + "\r\n" + merge + "\r\n", "f").attentions[1].name == "f:2");
     const Coverage torn_between = recorded_coverage(dense + merge.substr(0, 70) + merge + "\n", "f");
     CHECK(torn_between.specs().size() == 2);
     CHECK(torn_between.skipped == torn({1}));
