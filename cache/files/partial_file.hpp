@@ -22,7 +22,7 @@ bool is_any_partial_name(std::string_view partial);  // of whatever file
 // (remove_stale_partials). The mode is create_exclusively()'s.
 Result<StagedFile> create_partial(FileSystem& files, const Path& target, std::optional<std::uint32_t> mode);
 
-// What is an hour old or more was made by somebody who is dead; what is of the future, under a wrong clock.
+// What is an hour old or more was left by a writer that is dead; what is of the future, by a wrong clock.
 bool is_stale_staging(FileTime modified, FileTime now);
 
 // Removes files that have partial names of the target and are stale at the time `now`. What cannot be removed

@@ -6,7 +6,7 @@
 
 namespace attnsmith::engine {
 
-// The store of these directories, which tells nobody of its troubles yet.
+// The store of these directories. `warn` is still to be set.
 cache::Options store_options(const Settings& settings);
 
 }  // namespace attnsmith::engine

@@ -5,7 +5,7 @@ import subprocess
 import unittest
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
-# scikit-build-core leaves these out of packages, beside what .gitignore names.
+# scikit-build-core leaves these out of packages, besides what .gitignore names.
 LEFT_OUT = (".dist-info", "__pycache__", "__pypackages__", ".tox", ".nox")
 
 
