@@ -5,7 +5,6 @@
 #include <chrono>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "cache/files/unique_token.hpp"
 
@@ -29,12 +28,6 @@ std::string new_partial_name(std::string_view name) {
     return fmt::format("{}.{}{}", name, token_text(unique_token()), kPartialSuffix);
 }
 
-bool is_partial_name(std::string_view partial, std::string_view name) {
-    return !name.empty() && name_of_partial(partial) == name;
-}
-
-bool is_any_partial_name(std::string_view partial) { return !name_of_partial(partial).empty(); }
-
 Result<StagedFile> create_partial(FileSystem& files, const Path& target, std::optional<std::uint32_t> mode) {
     Path aside{target.root, new_partial_name(target.relative)};
     Result<std::unique_ptr<File>> created = files.create_exclusively(aside, mode);
@@ -49,15 +42,21 @@ bool is_stale_staging(FileTime modified, FileTime now) {
     return std::chrono::abs(now - modified) > kStagingIsStaleAfter;
 }
 
+std::vector<NamedFile> stale_partials(FileSystem& files, const std::string& directory, FileTime now) {
+    std::vector<NamedFile> stale;
+    const Result<std::vector<std::string>> names = files.list_names({directory, {}});
+    for (const std::string& name : names ? *names : std::vector<std::string>()) {
+        if (name_of_partial(name).empty()) continue;
+        const Result<FileInfo> found = files.stat({directory, name});
+        if (found && is_stale_staging(found->modified, now)) stale.push_back({name, *found});
+    }
+    return stale;
+}
+
 void remove_stale_partials(FileSystem& files, const Path& target, FileTime now) {
-    const Result<std::vector<std::string>> names = files.list_names({target.root, {}});
-    if (!names) return;
-    for (const std::string& name : *names) {
-        if (!is_partial_name(name, target.relative)) continue;
-        const Path path{target.root, name};
-        const Result<FileInfo> found = files.stat(path);
-        if (found && found->kind != FileKind::directory && is_stale_staging(found->modified, now))
-            static_cast<void>(files.remove_file(path));
+    for (const NamedFile& partial : stale_partials(files, target.root, now)) {
+        if (partial.info.kind != FileKind::directory && name_of_partial(partial.name) == target.relative)
+            static_cast<void>(files.remove_file({target.root, partial.name}));
     }
 }
 

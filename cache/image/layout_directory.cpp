@@ -164,14 +164,9 @@ Result<Occupant> find_occupant(FileSystem& files, const Path& target) {
 }
 
 void remove_abandoned_images(FileSystem& files, const std::string& directory, FileTime now) {
-    const Result<std::vector<std::string>> names = files.list_names({directory, {}});
-    if (!names) return;
-    for (const std::string& name : *names) {
-        if (!is_any_partial_name(name)) continue;
-        const Path path{directory, name};
-        const Result<FileInfo> found = files.stat(path);
-        if (found && found->kind == FileKind::directory && is_stale_staging(found->modified, now))
-            remove_abandoned_layout(files, path, now);
+    for (const NamedFile& partial : stale_partials(files, directory, now)) {
+        if (partial.info.kind == FileKind::directory)
+            remove_abandoned_layout(files, {directory, partial.name}, now);
     }
 }
 
