@@ -15,7 +15,6 @@ import struct
 import subprocess
 import tempfile
 import termios
-import types
 import unittest
 from typing import NamedTuple
 
@@ -242,21 +241,25 @@ class CliTest(unittest.TestCase):
         return [int(sm) for sm in listed.split(", ")]
 
     def prewarm_small(self, cache, *more, env=None):
-        """The SMALL problem for sm 90, compiled into a folder. A new folder gets a copy of what the first test of the class
-        has compiled into its own."""
+        """The SMALL problem for sm 90, compiled into a folder."""
+        return self.prewarmed(cache, *SMALL, "--sm", "90", *more, env=env)
+
+    def prewarmed(self, cache, *words, env=None):
+        """The report of `prewarm WORDS` into a folder. A new folder gets a copy of what the first test of the class has
+        compiled with the same words into its own."""
         place = self.folder / cache
-        is_usual = not more and env is None and not place.exists()
-        made = type(self).__dict__.get("_small")
-        if is_usual and made is not None:
-            shutil.copytree(made.folder, place)
-            return {**made.report, "kernels": [{**kernel, "directory": str(place.resolve())} for kernel in made.report["kernels"]]}
-        result = self.run_cli("prewarm", *SMALL, "--sm", "90", "--cache", cache, "--json", *more, env=env)
-        report = self.assert_ok(result).json()
-        if is_usual:
-            folder = tempfile.TemporaryDirectory(prefix="attnsmith-cli-small-")
-            self.addClassCleanup(folder.cleanup)
-            type(self)._small = types.SimpleNamespace(folder=pathlib.Path(folder.name) / "cache", report=report)
-            shutil.copytree(place, type(self)._small.folder)
+        made = type(self).__dict__.get("_made", {})
+        is_new = env is None and not place.exists()
+        if is_new and words in made:
+            folder, report = made[words]
+            shutil.copytree(folder, place)
+            return {**report, "kernels": [{**kernel, "directory": str(place.resolve())} for kernel in report["kernels"]]}
+        report = self.assert_ok(self.run_cli("prewarm", *words, "--cache", cache, "--json", env=env)).json()
+        if is_new:
+            kept = tempfile.TemporaryDirectory(prefix="attnsmith-cli-made-")
+            self.addClassCleanup(kept.cleanup)
+            shutil.copytree(place, pathlib.Path(kept.name) / "cache")
+            type(self)._made = {**made, words: (pathlib.Path(kept.name) / "cache", report)}
         return report
 
 

@@ -1,17 +1,14 @@
 """attnsmith cache push and pull, with remotes that behave and with those that do not."""
 
 import json
-import pathlib
 import shutil
 import signal
-import subprocess
-import tempfile
 import threading
 import time
 
 import remote_server
 from remote_server import RemoteServer
-from support import BINARY, PARTIAL, CliTest, main
+from support import PARTIAL, CliTest, main
 
 # Kernels that compile in no time.
 MERGES = ["--op", "merge", "--head-dim-vo", "64", "--q-heads", "8", "--sm", "80,86,89,90"]
@@ -20,19 +17,6 @@ NOWHERE = {"ATTNSMITH_NVRTC_PATH": "/nowhere"}
 
 
 class PushPull(CliTest):
-    @classmethod
-    def setUpClass(cls):
-        """Compiles once what each test has a copy of."""
-        super().setUpClass()
-        folder = tempfile.TemporaryDirectory(prefix="attnsmith-push-pull-")
-        cls.addClassCleanup(folder.cleanup)
-        cls.made = pathlib.Path(folder.name) / "cache"
-        done = subprocess.run([BINARY, "prewarm", *MERGES, "--cache", str(cls.made), "--json"], capture_output=True, text=True,
-                              check=False)
-        if done.returncode != 0:
-            raise AssertionError(done.stderr)
-        cls.total = json.loads(done.stdout)["summary"]["total"]
-
     def setUp(self):
         super().setUp()
         self.server = RemoteServer(self.folder / "www")
@@ -44,8 +28,7 @@ class PushPull(CliTest):
 
     def compiled(self, cache="own"):
         """How many kernels are in the cache now."""
-        shutil.copytree(self.made, self.folder / cache, dirs_exist_ok=True)
-        return self.total
+        return self.prewarmed(cache, *MERGES)["summary"]["total"]
 
     def push(self, *flags, cache="own", env=None):
         return self.run_cli("cache", "push", "--cache", cache, "--cache", self.server.address, *flags,
