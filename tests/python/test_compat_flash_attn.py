@@ -113,6 +113,7 @@ class Dense(FlashTest):
             self.assertEqual([type(side) for side in self.calls[-1][2]["window"]], [int, int])
         self.assert_same(fa.flash_attn_func(q, k, v, window_size=torch.tensor([-1, -1])), batched(q, k, v)[0])
         for name, value in (("causal", 2), ("causal", "yes"), ("window_size", torch.tensor([2, 1, 1])),
+                            ("window_size", ()), ("window_size", (5,)), ("window_size", 5), ("window_size", "ab"),
                             ("window_size", torch.tensor([2.0, 1.0]))):
             # By attnsmith's own function, which the stand-in is not.
             with unittest.mock.patch.object(functions, "attention", REAL_ATTENTION):

@@ -607,10 +607,10 @@ def _options(one_query: bool, dropout_p: Any, softmax_scale: Any, causal: Any, w
     if isinstance(causal, numbers.Integral) and causal in (0, 1):
         causal = bool(causal)
     window = _window(window_size)
-    if causal and isinstance(window, tuple):  # as FlashAttention has it: the mask ends at the query
+    if causal and window is not None:  # as FlashAttention has it: the mask ends at the query
         window = None if window[0] is None else (window[0], None)
     slopes = _one_row(alibi_slopes)
-    sees_later_keys = not causal and (not isinstance(window, tuple) or window[1] != 0)
+    sees_later_keys = not causal and (window is None or window[1] != 0)
     if slopes is not None and sees_later_keys and not one_query:
         raise Unsupported("alibi_slopes where a query sees keys after its own are not supported: pass causal=True, or "
                           "a window_size of (left, 0)")
@@ -627,12 +627,14 @@ def _options(one_query: bool, dropout_p: Any, softmax_scale: Any, causal: Any, w
 
 
 def _window(window_size: Any) -> Any:
-    """None where there is none. What is no pair is left to be refused. A tensor is read, which waits where it is on the
-    GPU."""
+    """None where there is none. A tensor is read, which waits where it is on the GPU. Raises InvalidRequest for what is
+    no pair."""
     if isinstance(window_size, torch.Tensor):
         window_size = window_size.tolist()
+    if window_size is None:
+        return None
     if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
-        return window_size
+        raise InvalidRequest("window_size", repr(window_size), "a pair (left, right), with -1 for no bound")
     sides = [side.item() if isinstance(side, torch.Tensor) and side.numel() == 1 else side for side in window_size]
     left, right = (None if isinstance(side, numbers.Integral) and side < 0 else side for side in sides)
     return None if left is None and right is None else (left, right)
