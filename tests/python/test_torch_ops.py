@@ -262,6 +262,13 @@ class Operators(unittest.TestCase):
         with self.assertRaisesRegex(attnsmith.Unsupported, "vmap over attnsmith.attention"):
             torch.vmap(torch.ops.attnsmith.attention)(*[torch.zeros(3, 2, 8, 2, 64)] * 3)
 
+    def test_a_window_that_is_no_pair_is_refused_by_name(self):
+        with self.mode():
+            tensors = [self.tensor(2, 8, heads, 64) for heads in (4, 2, 2)]
+            for window in (255, "ab", (5,), ()):
+                with self.subTest(window=window), self.assertRaisesRegex(attnsmith.InvalidRequest, "^window: "):
+                    self.ops.TRACED["attention"](*tensors, window=window)
+
     def test_what_no_graph_has_is_refused_by_name(self):
         with self.mode():
             tensors = [self.tensor(2, 8, heads, 64) for heads in (4, 2, 2)]

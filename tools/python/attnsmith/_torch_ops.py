@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Tuple, cast
 import torch
 
 from . import _frameworks, _views, functions
+from ._options import pair
 from .errors import Unsupported
 
 _NOT_TRACED = ("return_status", "stream")
@@ -55,6 +56,11 @@ _COLUMNS: Dict[str, Callable[[Dict[str, Any]], Any]] = {
 def word_of(dtype: Any) -> Any:
     """A dtype as a word: torch's own has one."""
     return _WORDS.get(dtype, dtype) if isinstance(dtype, torch.dtype) else dtype
+
+
+def sides_of(window: Any) -> Any:
+    """(left, right), which the operator's function checks. Raises InvalidRequest for what is no pair."""
+    return window if isinstance(window, (tuple, list)) and len(window) == 2 else pair(window)
 
 
 def states_of(tensor: Any) -> List[Any]:
@@ -133,7 +139,7 @@ class _Operators:
             self.put(name, "Tensor[]")
             self.passed.append(f"{name}={name}")
         elif annotation == "Window":
-            self.prepared.append("window_left, window_right = (None, None) if window is None else window")
+            self.prepared.append("window_left, window_right = (None, None) if window is None else sides_of(window)")
             self.put("window_left", "SymInt?", "=None")
             self.put("window_right", "SymInt?", "=None")
             self.passed.append("window=None if window_left is None and window_right is None else "
@@ -157,8 +163,8 @@ class _Operators:
 
     def compiled(self, head: str, lines: List[str], **names: Any) -> Callable[..., Any]:
         """Written out, since a call by keywords costs less than one that collects them, and Dynamo traces it."""
-        space: Dict[str, Any] = {"refuse": refuse, "word_of": word_of, "states_of": states_of, "into": into,
-                                 "function": self.function, **names}
+        space: Dict[str, Any] = {"refuse": refuse, "word_of": word_of, "states_of": states_of, "sides_of": sides_of,
+                                 "into": into, "function": self.function, **names}
         exec(f"def {head}:\n    " + "\n    ".join(lines), space)
         return cast(Callable[..., Any], space[head.partition("(")[0]])
 
