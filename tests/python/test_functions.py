@@ -1,5 +1,6 @@
 """What the plain functions make of other libraries' words and of bounds, and the status that they can give."""
 
+import contextlib
 import ctypes
 import sys
 import types
@@ -516,6 +517,30 @@ class Statuses(LaunchTest):
         self.assertIs(o, out)
         self.assertEqual((lse.shape, int(status)), ((2, 8, 4), 2))
         self.assertEqual(self.state.last_launch.stream, self.stream_number)
+
+    def test_what_is_made_for_a_call_is_made_with_its_stream_current(self):
+        """A framework orders memory behind the stream that is current when it is made."""
+        self.found = 0
+        q, k, lse = self.array(2, 8, 4, 64), self.array(2, 8, 2, 64), self.array(8, 4, dtype="fp32")
+        part, stream, framework = self.array(8, 4, 64), self.stream(), type(attnsmith._frameworks.of(q, "q"))
+        scopes, made, empty = [None], [], framework.empty
+
+        @contextlib.contextmanager
+        def scope(_, index, number):
+            scopes.append((index, number))
+            yield
+            scopes.pop()
+
+        def noted(*arguments):
+            made.append(scopes[-1])
+            return empty(*arguments)
+
+        with mock.patch.object(framework, "scope", scope), mock.patch.object(framework, "empty", noted):
+            attnsmith.attention(q, k, k, stream=stream)
+            self.assertEqual(set(made), {(0, stream)})
+            made.clear()
+            attnsmith.merge_states([part, part], [lse, lse], stream=stream)
+            self.assertEqual(set(made), {(0, stream)})
 
     def test_of_ragged_and_paged(self):
         self.found = 4

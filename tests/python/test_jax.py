@@ -476,10 +476,11 @@ class Transformations(JaxTest):
         lens = jnp.array([16, 5], jnp.int32)
 
         def call(q, k, v):
-            return attnsmith.jax.attention(q, k, v, kv_lens=lens, return_lse=True, lse_order="HND")
+            return attnsmith.jax.attention(q, k, v, q_lens=lens // 4, kv_lens=lens, return_lse=True, lse_order="HND")
         launch, (o, lse) = self.launched_as(jax.jit(jax.vmap(call, in_axes=(1, 1, 1), out_axes=1)), q, k, v)
         self.assertEqual((o.shape, lse.shape), ((2, 3, 8, 4, 64), (2, 3, 4, 8)))
-        self.assertEqual((launch["q"][0], launch["kv_lens"][0], self.spec()["lse"]), ((6, 8, 4, 64), (6,), True))
+        self.assertEqual((launch["q"][0], launch["q_lens"][0], launch["kv_lens"][0], self.spec()["lse"]),
+                         ((6, 8, 4, 64), (6,), (6,), True))
         again = jax.vmap(jax.vmap(attnsmith.jax.attention))(*(one[None] for one in (q, k, v)))
         self.assertEqual(again.shape, (1, *q.shape))
 

@@ -54,7 +54,7 @@ class Backend(unittest.TestCase):
     def setUp(self):
         from attnsmith import _flash_backend
         self.backend = _flash_backend
-        self.passed = []
+        self.passed, self.failure = [], None
         self.torchs_own = torch.library.Library("aten", "IMPL")
         self.addCleanup(self.torchs_own._destroy)
         for name in ("_scaled_dot_product_flash_attention", "_flash_attention_forward"):
@@ -71,6 +71,8 @@ class Backend(unittest.TestCase):
     def own(self, name):
         def call(query, *arguments, **words):
             self.passed.append(name)
+            if self.failure is not None:
+                raise self.failure
             rest = (None, None, 1, 1) if name.startswith("_scaled") else ()
             return (torch.empty_like(query), query.new_empty(0), *rest, *self.backend._seeds(query))
         return call
@@ -180,6 +182,16 @@ class Backend(unittest.TestCase):
                          [("alibi_slopes of each sequence", 1), ("alibi_slopes that are not causal", 1), ("dropout", 1),
                           ("seqused_k of ragged keys", 1)])
         self.assertEqual([why[:15] for _, why, _ in reasons[4:]], ["dropout", "q.dtype: torch.", "return_debug_ma"])
+
+    def test_calls_after_one_that_torchs_kernel_refused_are_served(self):
+        q = self.randn(1, 2, 5, 16)
+        self.failure = RuntimeError("no room")
+        with self.assertRaisesRegex(RuntimeError, "no room"):
+            self.sdpa(q, q, q, 0.5)  # dropout is passed on
+        self.failure = None
+        self.assertEqual(len(self.passed), 1)
+        self.sdpa(q, q, q)
+        self.assertEqual(len(self.passed), 1)
 
     def test_strict_passes_nothing_on(self):
         attnsmith.torch.activate(strict=True)

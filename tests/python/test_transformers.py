@@ -326,6 +326,18 @@ class Transformers(unittest.TestCase):
         self.assertEqual(said, "plain")
         self.assertTrue(torch.equal(got, wanted))
 
+    def test_chunks_of_keys_that_do_not_begin_at_zero(self):
+        """A cache of a window's length drops its first keys; where a chunk ends is counted with them."""
+        from transformers import masking_utils as of
+        chunked = of.and_masks(of.chunked_overlay(8, torch.zeros(2, dtype=torch.int)), of.causal_mask_function)
+        for offset, wanted_said in ((0, "plain"), (4, None)):
+            with self.subTest(kv_offset=offset):
+                said, got, wanted = self.masks_of(q_length=1, kv_length=8, q_offset=7 + offset, kv_offset=offset,
+                                                  mask_function=chunked)
+                self.assertEqual(said, wanted_said)
+                self.assertTrue(torch.equal(got, wanted))
+                self.assertEqual(int(wanted[0].sum()), 8 - offset)
+
     def test_masks_that_are_not_what_was_made(self):
         from attnsmith import _transformers_masks
         made = _transformers_masks.attention_mask(2, 6, 6, config=None, device="cpu")
