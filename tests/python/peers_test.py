@@ -617,6 +617,31 @@ class Workers(unittest.TestCase):
             worker.ask("begin", 20)
         self.assertEqual(caught.exception.status, "crashed")
 
+    def test_one_that_ended_before_it_is_asked_does_not_end_the_script(self):
+        program = ("import sys\n"
+                   "from launches import end_with_reader\n"
+                   "from peers.worker import Worker, WorkerDied\n"
+                   "def main():\n"
+                   "    worker = Worker([sys.executable, '-c', 'raise SystemExit(5)'])\n"
+                   "    worker._process.wait()\n"
+                   "    try:\n"
+                   "        worker.ask('begin', 20)\n"
+                   "    except WorkerDied as error:\n"
+                   "        print('told:', error)\n"
+                   "    return 3\n"
+                   "sys.exit(end_with_reader(main))")
+        done = subprocess.run([sys.executable, "-c", program], cwd=str(ENTRY.parent), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, universal_newlines=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (3, ""))
+        self.assertRegex(done.stdout, "^told: .*ended with 5")
+
+    def test_a_reader_that_stops_early_ends_the_script_without_a_traceback(self):
+        script = subprocess.Popen([sys.executable, str(ENTRY), "--list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        script.stdout.close()
+        self.assertEqual(script.stderr.read().decode(), "")
+        script.stderr.close()
+        self.assertEqual(script.wait(timeout=60), 128 + 13)
+
     def test_a_signal_is_named(self):
         worker = self.start("import os, signal, sys; sys.stdin.readline(); os.kill(os.getpid(), signal.SIGSEGV)")
         with self.assertRaisesRegex(WorkerDied, "SIGSEGV"):

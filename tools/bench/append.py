@@ -405,7 +405,6 @@ def parser():
 
 
 def main(argv=None):
-    end_with_reader()
     arguments = parser().parse_args(argv)
     selected = cases(arguments.tokens, arguments.heads, arguments.kv, arguments.head_dim, arguments.page_size)
     if arguments.list:
@@ -435,4 +434,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(end_with_reader(main))

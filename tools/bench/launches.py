@@ -1,5 +1,6 @@
 """What the scripts here have in common that launch attnsmith by themselves."""
 
+import os
 import pathlib
 import signal
 import sys
@@ -21,9 +22,19 @@ def is_skipped():
     return True
 
 
-def end_with_reader():
-    """A reader such as `head` that stops early ends the script without a traceback."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+def end_with_reader(main):
+    """What main() returns. A reader of its output such as `head` that stops early ends it without a traceback.
+
+    SIGPIPE stays ignored: with its default action a process at the other end of another pipe would end the script, too.
+    """
+    try:
+        try:
+            return main()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to be flushed at the end
+        return 128 + signal.SIGPIPE
 
 
 def import_attnsmith():

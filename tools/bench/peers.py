@@ -13,5 +13,4 @@ from launches import end_with_reader
 from peers.main import main  # the package beside this file
 
 if __name__ == "__main__":
-    end_with_reader()
-    sys.exit(main())
+    sys.exit(end_with_reader(main))

@@ -313,7 +313,6 @@ def parser():
 
 
 def main(argv=None):
-    end_with_reader()
     arguments = parser().parse_args(argv)
     if arguments.list:
         print("attention: " + "; ".join(name_of(*scheme) for scheme in SCHEMES))
@@ -345,4 +344,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(end_with_reader(main))
