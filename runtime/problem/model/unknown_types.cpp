@@ -78,7 +78,18 @@ bool holds_structure(const json& value) {
 }  // namespace
 
 std::string encoder_reason(ModelReader& model) {
-    if (model.type_class() != TypeClass::unknown || model.model_type().empty()) return "";
+    if (model.type_class() != TypeClass::unknown) return "";
+    if (model.model_type().empty()) {
+        // diffusers writes no model_type: these transformers denoise all of a sequence at once.
+        for (const std::string_view name : {"_class_name", "_diffusers_version"}) {
+            if (!model.inside_and_around(name).empty())
+                return fmt::format(
+                    "{} says that this is a part of a diffusers pipeline, which has no causal mask and no cache "
+                    "of keys: plan its attention by its sizes, or record a run",
+                    name);
+        }
+        return "";
+    }
     const std::vector<std::string> names = class_names(model);
     const auto is_decoder_class = [](const std::string& name) { return holds_any(name, kDecoderClasses); };
     if (std::ranges::any_of(names, is_decoder_class)) return "";

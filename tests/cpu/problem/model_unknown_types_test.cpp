@@ -73,6 +73,21 @@ TEST_CASE("an encoder of an unknown type is refused", "[model]") {
     }
 }
 
+TEST_CASE("a transformer of a diffusers pipeline is refused", "[model]") {
+    // The fields that FLUX.1's file has.
+    const std::string fields = R"("attention_head_dim": 128, "guidance_embeds": true, "in_channels": 64,
+        "joint_attention_dim": 4096, "num_attention_heads": 24, "num_layers": 19, "num_single_layers": 38,
+        "patch_size": 1, "pooled_projection_dim": 768})";
+    for (const char* member :
+         {R"({"_class_name": "FluxTransformer2DModel", )", R"({"_diffusers_version": "0.30.0.dev0", )"}) {
+        INFO(member);
+        const Model model = parse_model(member + fields);
+        CHECK(model.attentions.empty());
+        REQUIRE(model.unsupported.size() == 1);
+        CHECK(contains(model.unsupported[0].reason, "a part of a diffusers pipeline"));
+    }
+}
+
 TEST_CASE("the text tower of an unknown type is refused, a decoder of such a name is not", "[model]") {
     const std::string type = R"("model_type": "quasar_text_model", )";
     for (const std::string& config :
