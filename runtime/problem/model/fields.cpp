@@ -128,6 +128,7 @@ constexpr DailyLife kDailyLife[] = {
     {"final_logit*"},
     {"logit_scale", "cohere"},
     {"logit_scale", "cohere2"},
+    {"logit_scale", "cohere2_moe"},
     {"logits_scaling"},
     {"logits_soft_cap", "recurrent_gemma"},
     {"lru_width", "recurrent_gemma"},
