@@ -219,12 +219,16 @@ class BadInput(CliTest):
 
     def test_arguments_without_their_flags(self):
         for command, flag in ((("plan", "a/config.json"), "--model"), (("prewarm", "org/name"), "--model"), (("plan", "90"), "--sm"),
-                              (("cache", "export", "x.bundle"), "--output"), (("tune", "table.txt"), "--output")):
+                              (("cache", "export", "x.bundle"), "--output"),
+                              (("cache", "export", "out/x.bundle"), "--output"), (("cache", "export", "./x.bundle"), "--output"), (("tune", "table.txt"), "--output")):
             with self.subTest(command=command):
                 self.assert_refused(self.run_cli(*command), f'takes flags only; did you mean {flag} "{command[-1]}"?')
         secret = self.run_cli("cache", "export", "http://user:SECRET@host/x")
-        self.assert_refused(secret, "takes flags only")
+        self.assert_refused(secret, "error: an argument with an @ (not shown, since it may hold a password): export does not take it")
         self.assertNotIn("SECRET", secret.err)
+        misspelt = self.run_cli("cache", "export", "--cahce=http://user:SECRET@host/x")
+        self.assert_refused(misspelt, "did you mean --cache?")
+        self.assertNotIn("SECRET", misspelt.err)
 
     def test_names_of_the_hub(self):
         for command in ("plan", "prewarm"):

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string_view>
 
+#include "cli/hub_name.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::cli {
@@ -80,10 +81,11 @@ void refuse_values_of_switches(const Command& command, int count, char** argumen
 }
 
 // A place of a cache without its --cache may have a password.
-std::string without_password(const std::string& argument) {
-    const bool may_have_one = argument.find('@') != argument.npos && argument.find(':') != argument.npos;
-    return may_have_one ? "an argument with an @ (not shown, since it may hold a password)" : argument;
+bool may_hold_password(const std::string& argument) {
+    return argument.find('@') != argument.npos && argument.find(':') != argument.npos;
 }
+
+constexpr std::string_view kNotShown = "an argument with an @ (not shown, since it may hold a password)";
 
 }  // namespace
 
@@ -311,12 +313,11 @@ void Command::refuse_command(const std::string& name) const {
 
 // The flag that an argument without one was meant for, as far as its spelling says; empty where it does not.
 std::string Command::flag_for(const std::string& argument) const {
-    if (argument.find('@') != argument.npos) return {};  // it may hold a password
     const auto ends_with = [&](std::string_view end) { return argument.ends_with(end); };
     const bool is_number = !argument.empty() && std::ranges::all_of(argument, [](unsigned char letter) {
         return std::isdigit(letter) != 0;
     });
-    const bool is_model = ends_with(".json") || std::ranges::count(argument, '/') == 1;
+    const bool is_model = ends_with(".json") || (is_hub_name(argument) && !ends_with(".bundle"));
     if (is_model && knows("model")) return "model";
     if (is_number && knows("sm")) return "sm";
     if (!is_number && knows(kOutput)) return kOutput;
@@ -326,7 +327,10 @@ std::string Command::flag_for(const std::string& argument) const {
 void Command::refuse_extras() const {
     const std::vector<std::string> extras = app_.remaining();
     if (extras.empty()) return;
-    const std::string extra = without_password(extras.front().substr(0, extras.front().find('=')));
+    const std::string name = extras.front().substr(0, extras.front().find('='));
+    const std::string& extra = name.starts_with("-") ? name : extras.front();
+    if (may_hold_password(extra))
+        throw BadUsage(fmt::format("{}: {} does not take it; see --help", kNotShown, app_.get_name()));
     if (extra.starts_with("-") && extra != "-" && extra != "--") {
         // Dashes, which all have, would make "--json" look like "--op".
         const std::string word = extra.substr(std::min(extra.find_first_not_of('-'), extra.size()));
@@ -337,7 +341,7 @@ void Command::refuse_extras() const {
     const std::string taken = argument_ == nullptr ? "flags only" : "flags and one " + argument_->get_name();
     const std::string flag = flag_for(extra);
     throw BadUsage(fmt::format(
-        "{}: {} takes {}; {}", problem::quote(without_password(extras.front())), app_.get_name(), taken,
+        "{}: {} takes {}; {}", problem::quote(extra), app_.get_name(), taken,
         flag.empty() ? "see --help" : fmt::format("did you mean --{} {}?", flag, problem::quote(extra))));
 }
 

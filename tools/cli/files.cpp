@@ -4,8 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +11,7 @@
 #include <string_view>
 
 #include "cli/command.hpp"
+#include "cli/hub_name.hpp"
 #include "engine/text_file.hpp"
 #include "problem/json_text.hpp"
 
@@ -72,16 +71,6 @@ std::string read_up_to(const std::string& path, std::size_t most_bytes) {
         throw BadUsage(fmt::format("{}: cannot be read: {}", name, error.message()));
     }
     return text;
-}
-
-// "org/name", as the Hugging Face hub calls a model.
-bool is_hub_name(const std::string& path) {
-    const std::size_t slash = path.find('/');
-    if (slash == 0 || slash == path.npos || slash + 1 == path.size()) return false;
-    return path.front() != '.' && std::ranges::count(path, '/') == 1 && !path.ends_with(".json") &&
-           std::ranges::all_of(path, [](unsigned char letter) {
-               return std::isalnum(letter) != 0 || std::strchr("/-_.", letter) != nullptr;
-           });
 }
 
 // Nothing is downloaded: a name of the hub is told how its file is got.

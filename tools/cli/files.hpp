@@ -9,9 +9,10 @@ namespace attnsmith::cli {
 // parser then refuses it for its length. Throws BadUsage naming the file.
 std::string read_text(const std::string& path);
 
-// As read_text(), of `path` or, where that is a directory, of the config.json in it.
 // The same of a file that may be long, one line after the other.
 std::string read_long_text(const std::string& path);
+
+// As read_text(), of `path` or, where that is a directory, of the config.json in it.
 std::string read_model_text(const std::string& path);
 
 // Throws BadUsage for a path that write_text() could not write to.
