@@ -278,6 +278,15 @@ class PushPull(CliTest):
                                          rf"takes no files \(it answered {status} to a PUT\); push to one that does, such "
                                          rf"as S3 or nginx with dav_methods PUT \(merge .* for sm \d+ and {total - 1} more\)")
 
+    def test_the_cause_comes_before_what_follows_from_it(self):
+        """After some failures in a row a remote is left alone."""
+        for dtype in ("fp16", "bf16"):
+            self.prewarmed("own", *MERGES[:-1], "80,86,87,89,90,100,103,120", "--dtype", dtype)
+        self.server.manner = lambda handler: handler.command == "PUT" and remote_server.answers(501)(handler)
+        result = self.push()
+        self.assertEqual(result.code, 1, result)
+        self.assertRegex(result.err, r"16 of 16 entries failed: it could not be pushed to \S+: the server takes no files .*left alone for")
+
     def test_two_at_once_fetch_each_kernel_once(self):
         total = self.pushed()
         self.server.requests.clear()

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstddef>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -51,18 +52,20 @@ void add_doubts(nlohmann::ordered_json& report, const Doubts& doubts, const char
 std::vector<std::string> failing_doubts(const Command& command, const Doubts& doubts);
 
 // "REASON (NAME for sm N and 3 more)", once for all that failed for one and the same reason, as they all do
-// where there is no NVRTC. Items have a name, sm, state and error.
+// where there is no NVRTC. The reason of the first item comes first: that a remote is left alone follows from
+// what it answered before. Items have a name, sm, state and error.
 template <class Item>
 std::string failures_text(const std::vector<Item>& items) {
-    std::map<std::string, std::vector<const Item*>> by_reason;
+    std::vector<const Item*> first;  // of each reason
+    std::map<std::string, std::size_t> count;
     for (const Item& item : items) {
-        if (item.state == "failed") by_reason[item.error].push_back(&item);
+        if (item.state == "failed" && ++count[item.error] == 1) first.push_back(&item);
     }
     std::vector<std::string> reasons;
-    for (const auto& [reason, failed] : by_reason) {
-        reasons.push_back(
-            fmt::format("{} ({} for sm {}{})", reason, failed.front()->name, failed.front()->sm,
-                        failed.size() > 1 ? fmt::format(" and {} more", failed.size() - 1) : ""));
+    for (const Item* item : first) {
+        const std::size_t others = count[item->error] - 1;
+        reasons.push_back(fmt::format("{} ({} for sm {}{})", item->error, item->name, item->sm,
+                                      others > 0 ? fmt::format(" and {} more", others) : ""));
     }
     return fmt::format("{}", fmt::join(reasons, "; "));
 }
