@@ -207,6 +207,25 @@ TEST_CASE("without compiling, what no remote has is missing, and what could not 
     CHECK(counters[cache::Event::miss_error] == 2);
 }
 
+TEST_CASE("a remote has seconds where a compile is the other way, and half a minute where there is none",
+          "[engine][remotes]") {
+    Fleet fleet;
+    std::vector<std::chrono::milliseconds> given;
+    fleet.server->answer = [&](const cache::HttpRequest& request) -> cache::Result<cache::HttpResponse> {
+        given.push_back(request.timeout);
+        return cache::HttpResponse{404, {}};
+    };
+    auto cubins = fleet.cubins("user");
+    const auto source = cubins.source_of(quick_kernel());
+    CHECK_THROWS_AS(cubins.obtain(source, accept_any, {.on_miss = OnMiss::error}), engine::CubinMissing);
+    REQUIRE_FALSE(given.empty());
+    CHECK(given.front() > std::chrono::seconds(20));
+    given.clear();
+    CHECK(cubins.obtain(source, accept_any).origin == Origin::made);
+    REQUIRE_FALSE(given.empty());
+    CHECK(given.front() <= std::chrono::seconds(2));
+}
+
 TEST_CASE("an entry is pushed as it lies in the cache", "[engine][remotes]") {
     Fleet fleet;
     auto maker = fleet.cubins("maker");
