@@ -138,10 +138,10 @@ class Store {
     Result<ImportReport> import_bundle(const std::string& file) const;
 
   private:
-    // Whether a layer is trusted, judged at each use, for a directory may change hands. Success where there
-    // is none yet; EPERM where it is not trusted, or what the system said. check_trust() also tells.
     // Success, or why a read-only layer is not there.
     Status is_missing(std::size_t layer) const;
+    // Whether a layer is trusted, judged at each use, for a directory may change hands. Success where there
+    // is none yet; EPERM where it is not trusted, or what the system said. check_trust() also tells.
     Status judge(std::size_t layer) const;
     Status check_trust(std::size_t layer) const;
     std::unique_ptr<const Layer> open_layer(const std::string& path) const;
