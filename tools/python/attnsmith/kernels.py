@@ -288,7 +288,8 @@ class Kernel(Owner):
         block.fill(o_views, lse_views, o_view, lse_view)
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_bind_merge, self._pointer, block.address, byref(out))
-        held = (o_states, lse_states, o, lse, order.held)
+        states = [tuple(one) if is_listed else one for one in (o_states, lse_states)]  # the caller may change its lists
+        held = (states, o, lse, order.held)
         return Call(self._library, out.value or 0, framework.stream_of(index), held)
 
     def bind_append(self, q: Any = None, k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = None, *,
