@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Tuple
 
+from ._arguments import named
 from ._integers import shown
 from ._options import Options, ordered_lse, plain, refuse_unhashable
 from .errors import InvalidRequest
@@ -25,6 +26,7 @@ from .functions import _limit
 from .words import Consistency, ODType, PageOrder, Precision, Window
 
 
+@named
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = None,
               attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
               scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None, kv_lens: Any = None,
@@ -51,6 +53,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
     return _call("attention", (q, k, v, None, sinks, alibi_slopes, q_lens, kv_lens), options)
 
 
+@named
 def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, max_q_len: Optional[int] = None,
                      max_kv_len: Optional[int] = None, causal: bool = False, window: Window = None,
                      attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
@@ -76,6 +79,7 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
     return _call("varlen_attention", (q, k, v, None, sinks, alibi_slopes, q_indptr, kv_indptr), options)
 
 
+@named
 def paged_attention(q: Any, kv_cache: Any, page_table: Any, kv_lens: Any, *, table_rows: Any = None,
                     q_indptr: Any = None, page_order: PageOrder = "NHD", max_q_len: Optional[int] = None,
                     max_kv_len: Optional[int] = None, causal: bool = False, window: Window = None,
@@ -119,6 +123,7 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any, kv_lens: Any, *, tab
                             None, table_rows), options)
 
 
+@named
 def register() -> None:
     """Tells XLA of the handler that the calls are compiled to. The functions do that by themselves: only a program
     that was lowered elsewhere, as jax.export has them, needs it before it is run.

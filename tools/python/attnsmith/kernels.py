@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 import weakref
 from ctypes import byref, c_int64, c_size_t, c_uint32, c_void_p
-from typing import Any, Dict, Optional, Sequence, SupportsInt, Tuple
+from typing import Any, Dict, NoReturn, Optional, Sequence, SupportsInt, Tuple
 
 from . import _abi, _frameworks, _interface, _views
-from ._arguments import named_methods
+from ._arguments import check_fit, checks_itself, named_methods
 from ._blocks import AppendBlock, AttentionBlock, MergeBlock
 from ._frameworks import Order
 from ._handles import Closable, Owner, Shared
@@ -23,6 +23,7 @@ _SCALES = [_abi.TENSOR_FIELDS.index(name) for name in ("k_scale", "v_scale")]
 _pendings: "weakref.WeakSet[Pending]" = weakref.WeakSet()
 
 
+@named_methods
 class CallStatus:
     """What launches found wrong on the device; true if anything. Of a Call it is sticky until cleared. Made
     from its bits, or from the tensor that the functions give with return_status=True."""
@@ -61,6 +62,7 @@ class CallStatus:
         return f"CallStatus({names})"
 
 
+@named_methods
 class Call(Owner):
     """One launch, ready to go, made by Kernel.bind(), Kernel.bind_merge() and
     Kernel.bind_append(). It keeps its tensors alive. It
@@ -81,9 +83,10 @@ class Call(Owner):
         self._views = views
         self._launch = library.functions.attnsmith_launch
 
-    def launch(self, stream: Any = None, *, q: Any = None, k: Any = None, v: Any = None, o: Any = None,
+    @checks_itself
+    def launch(self, stream: Any = None, *surplus: NoReturn, q: Any = None, k: Any = None, v: Any = None, o: Any = None,
                lse: Any = None, sinks: Any = None, alibi_slopes: Any = None, q_pe: Any = None,
-               kpe: Any = None, k_scale: Any = None, v_scale: Any = None) -> None:
+               kpe: Any = None, k_scale: Any = None, v_scale: Any = None, **unknown: NoReturn) -> None:
         """Enqueues the kernels on `stream`: a number (CUstream), a stream of torch, CuPy, Numba or anything with
         __cuda_stream__, or None for the one that is current in the framework of q. Allocates nothing, waits for
         nothing, may be captured in a CUDA graph. A call holds one workspace: bind once more for launches that may run
@@ -96,6 +99,8 @@ class Call(Owner):
 
         Raises InvalidRequest for what is no stream, or naming the tensor; DriverError.
         """
+        if surplus or unknown:
+            check_fit(Call.launch, (self, stream, *surplus), unknown)
         error = c_void_p()
         if q is k is v is o is lse is sinks is alibi_slopes is q_pe is kpe is k_scale is v_scale is None:
             code = self._launch(self._pointer, self._stream(stream), byref(error))
@@ -480,6 +485,7 @@ def _memory_of(workspace: Any) -> Tuple[int, int]:
                          "an attnsmith.Buffer, or a contiguous CUDA tensor")
 
 
+@named_methods
 class Pending(Closable):
     """A kernel that is being prepared in the background. Made by :meth:`Runtime.prepare_async`."""
 

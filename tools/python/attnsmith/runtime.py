@@ -435,6 +435,7 @@ _lock = threading.Lock()
 _default: Optional[Runtime] = None
 
 
+@named
 def default_runtime() -> Runtime:
     """The runtime of the plain functions, made with its defaults at the first use."""
     global _default
