@@ -65,6 +65,23 @@ class Arguments(PythonTest):
                 error = self.assert_refused("arguments", one, *arguments, **words)
                 self.assertIn("words are given by name", str(error))
 
+    def test_bits_of_a_status(self):
+        """An integer, or a tensor of one, as every framework has it; and nothing else, which int() may take."""
+        class Tensor:
+            def __init__(self, value, dtype="int32", shape=(1,)):
+                self.value, self.dtype, self.shape = value, dtype, shape
+
+            def __int__(self):
+                return int(self.value)
+
+        self.assertTrue(attnsmith.CallStatus(Tensor(1)).q_len_clamped)
+        self.assertTrue(attnsmith.CallStatus(Tensor(1, "torch.int32", ())).q_len_clamped)
+        self.assertFalse(attnsmith.CallStatus(0))
+        for bits in ("x", "1", None, 1.5, 1.0, b"1", [1], (1,), {}, object(), True, Tensor(1.5, "float32"),
+                     Tensor(1, "int32", (2,)), Tensor("x")):
+            with self.subTest(bits=bits):
+                self.assertIn("return_status=True", str(self.assert_refused("bits", attnsmith.CallStatus, bits)))
+
     def test_a_near_miss(self):
         error = self.assert_refused("fa4", flash_attn.install, fa4=True)
         self.assertIn("fa3 (did you mean that?)", str(error))

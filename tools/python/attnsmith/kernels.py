@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import time
 import weakref
 from ctypes import byref, c_int64, c_size_t, c_uint32, c_void_p
@@ -32,7 +34,7 @@ class CallStatus:
                  "scale_not_positive", "slot_out_of_range", "position_out_of_range", "slot_written_twice")
 
     def __init__(self, bits: SupportsInt) -> None:
-        bits = int(bits)
+        bits = _bits_of(bits)
         #: A sequence had more queries than the bound or the tensor.
         self.q_len_clamped = bool(bits & _abi.Q_LEN_CLAMPED)
         #: A sequence had more keys than the bound or the tensor.
@@ -458,6 +460,21 @@ def _same_layout(name: str, view: _views.View, bound: _views.View) -> None:
 
 def _views_of(tensors: Sequence[Any], name: str, order: Order) -> "list[_views.View]":
     return [_frameworks.of(tensor, name).view(tensor, f"{name}[{i}]", order) for i, tensor in enumerate(tensors)]
+
+
+def _bits_of(status: Any) -> int:
+    """Of an integer, or of a tensor of one: to some frameworks that is no index, and int() takes more than integers."""
+    if hasattr(status, "__index__") and not isinstance(status, bool):
+        try:
+            return operator.index(status)
+        except TypeError:
+            pass
+    if "int" in str(getattr(status, "dtype", "")) and math.prod(status.shape) == 1:
+        try:
+            return int(status)
+        except (TypeError, ValueError):
+            pass
+    raise InvalidRequest("bits", shown(status), "an integer, or a tensor of one, as the functions give it with return_status=True")
 
 
 def _address_of(word: Any) -> int:
