@@ -350,6 +350,8 @@ class Objects(LaunchTest):
         self.assertEqual((len(freed), memory), (2, {}))
         self.assert_refused("free", attnsmith.Runtime, allocate=allocate)
         self.assert_refused("allocate", attnsmith.Runtime, free=free)
+        self.assert_refused("allocate", attnsmith.Runtime, allocate=3, free=free)
+        self.assert_refused("free", attnsmith.Runtime, allocate=allocate, free="free")
         empty = self.runtime(driver_path=FAKE_CUDA, allocate=lambda nbytes, device: None, free=free)
         with self.assertRaises(attnsmith.DriverError) as caught:
             empty.allocate(4711)

@@ -87,6 +87,12 @@ def refuse_unknown(name: str, title: str, known: Iterable[str]) -> NoReturn:
                          f"one of {', '.join(known)}") from None
 
 
+def check_callable(name: str, value: Any, arguments: str) -> None:
+    """Raises InvalidRequest for what is not to be called, and is not None. `arguments`: what it is called with."""
+    if value is not None and not callable(value):
+        raise InvalidRequest(name, shown(value), f"something to call with {arguments}, or None")
+
+
 def check_iterable(name: str, value: Any, accepted: str) -> "list[Any]":
     """A list of what is one. Raises InvalidRequest."""
     if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
