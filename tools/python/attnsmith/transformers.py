@@ -72,7 +72,7 @@ def register(name: str = "attnsmith", *, strict: bool = False) -> None:
 def _warn_of_version(version: str) -> None:
     if version not in TESTED and version not in _warned:
         _warned.add(version)
-        _reports.warn(f"attnsmith.transformers is tested with transformers {' and '.join(TESTED)}; this is {version}")
+        _reports.warn(f"tested with transformers {' and '.join(TESTED)}; this is {version}")
 
 
 _warned: Set[str] = set()
