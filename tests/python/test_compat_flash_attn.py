@@ -355,6 +355,19 @@ class Ragged(FlashTest):
                                         seqused_k=self.integers(*used_k), causal=True, block_table=table)
         self.assert_same(out, torch.cat(each))
 
+    def test_a_bound_of_the_queries_in_use_cuts_no_others(self):
+        """max_seqlen_q may be the longest of seqused_q: the queries between are more, and get 0 all the same."""
+        pages = [self.randn(8, 3, *tensor.shape[1:]) for tensor in (self.k, self.v)]
+        table, used = self.integers(0, 1, 2, 3, 7, 4, 5, 6, 0, 1).view(5, 2), self.integers(1, 0, 1, 1, 0)
+        ragged = {"k": self.k, "v": self.v, "cu_seqlens_k": self.offsets[1]}
+        paged = {"k": pages[0], "v": pages[1], "cu_seqlens_k": None, "seqused_k": self.integers(*self.K_LENS), "block_table": table}
+        for words in (ragged, paged):
+            results = [fa.flash_attn_varlen_func(self.q, cu_seqlens_q=self.offsets[0], max_seqlen_q=bound, max_seqlen_k=5,
+                                                 seqused_q=used, causal=True, return_softmax_lse=True, **words)
+                       for bound in (1, 4)]
+            for got, wanted in zip(*results):
+                self.assert_same(got, wanted)
+
     def test_used_lengths_beyond_a_sequence_are_all_of_it(self):
         """And those below 0 none of it: a wrong length says nothing about the sequences before and after."""
         for beyond in (1, 2, 100):

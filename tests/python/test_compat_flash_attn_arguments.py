@@ -69,6 +69,11 @@ class Signatures(FlashTest):
                 self.assertEqual(self.parameters(name, inspect.Parameter.KEYWORD_ONLY),
                                  {**FLASH_ATTENTION_3.get(name, {}), **FORKS.get(name, {})})
 
+    def test_arguments_that_do_not_fit_raise_what_flash_attention_raises(self):
+        for name in FLASH_ATTENTION_2:
+            with self.subTest(name), self.assertRaisesRegex(TypeError, "no_such_word"):
+                getattr(fa, name)(no_such_word=1)
+
     def test_there_are_no_other_functions(self):
         public = {name for name, one in vars(fa).items() if inspect.isfunction(one) and not name.startswith("_")}
         self.assertEqual(public, {*FLASH_ATTENTION_2, "get_scheduler_metadata", "install", "uninstall"})

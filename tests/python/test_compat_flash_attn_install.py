@@ -129,7 +129,7 @@ print([(str(one.message), one.filename) for one in caught])
         for names, said in ((("diffusers",), "diffusers looked"),
                             (("diffusers", "transformers"), "transformers and diffusers looked")):
             (message, file), = eval(self.printed(told.format(names=names)))
-            self.assertTrue(message.startswith(said), message)
+            self.assertTrue(message.startswith(f"attnsmith: {said}"), message)
             self.assertIn("call install() first", message)
             self.assertEqual(file, "<string>", "the caller's line")
 
@@ -493,6 +493,18 @@ class Rotary(FlashTest):
         for offsets, positions in ((0, [0, 1, 0, 1, 2, 3]), (self.integers(5, 1, 2), [5, 6, 2, 3, 4, 5])):
             got = rotary.apply_rotary_emb(x, cos, sin, seqlen_offsets=offsets, cu_seqlens=ends, max_seqlen=4)
             self.assert_same(got, rotated(x, cos, sin, torch.tensor(positions), False))
+
+    def test_tokens_of_no_sequence_stay_as_they_are(self):
+        """Before the first sequence and behind the last, where a padded tensor has tokens that nothing else says."""
+        x, (cos, sin) = self.randn(9, 3, 8), self.table(positions=13)
+        ends = self.integers(1, 4, 4, 6)
+        for offsets, positions in ((0, [0, 1, 2, 0, 1]), (self.integers(10, 99, 11), [10, 11, 12, 11, 12])):
+            wanted = torch.cat((x[:1], rotated(x[1:6], cos, sin, torch.tensor(positions), False), x[6:]))
+            for inplace in (False, True):
+                with self.subTest(offsets=offsets, inplace=inplace):
+                    got = rotary.apply_rotary_emb(x.clone(), cos, sin, inplace=inplace, seqlen_offsets=offsets, cu_seqlens=ends,
+                                                  max_seqlen=3)
+                    self.assert_same(got, wanted)
 
     def test_16_bits_are_rotated_in_fp32(self):
         x, (cos, sin) = self.randn(2, 5, 3, 8).bfloat16(), self.table()

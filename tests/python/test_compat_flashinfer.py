@@ -135,6 +135,7 @@ class Decode(FlashInferTest):
         wrapper = self.planned(pages, pos_encoding_mode="ALIBI")
         self.assert_near(wrapper.run(q, pages.both), pages.expected(q, [1] * 4, slopes=slopes)[0])
         self.refused_with_lse("pos_encoding_mode", wrapper.run, q, pages.both)
+        self.refused("sinks", wrapper.run, q, pages.both, sinks=torch.randn(Q_HEADS))
 
     def test_optional_arguments_by_position(self):
         pages, q = Pages(self.LENGTHS), randn(4, Q_HEADS, DIM)
@@ -471,6 +472,7 @@ class Prefill(FlashInferTest):
         wrapper = self.planned(pages, pos_encoding_mode="ALIBI")
         self.assert_near(wrapper.run(q, pages.both), pages.expected(q, self.Q_LENS, slopes=slopes)[0])
         self.refused_with_lse("pos_encoding_mode", wrapper.run, q, pages.both)
+        self.refused("sinks", wrapper.run, q, pages.both, sinks=torch.randn(Q_HEADS))
         low = tuple(one.to(torch.float8_e5m2) for one in pages.pair)
         pages.keys, pages.values = ([rows.to(torch.float8_e5m2).double() for rows in one]
                                     for one in (pages.keys, pages.values))
@@ -723,6 +725,14 @@ class Sinks(FlashInferTest):
         self.refused("sm_scale", wrapper.run, q, pages.both, sink, "0.3")
         wrapper.plan(ints(0, 3, 5), *pages.lists, Q_HEADS, KV_HEADS, DIM, PAGE, window_left=2)
         self.refused("window_left", wrapper.run, q, pages.both, sink, 0.3)
+        wrapper.plan(ints(0, 3, 5), *pages.lists, Q_HEADS, KV_HEADS, DIM, PAGE, pos_encoding_mode="ALIBI")
+        self.refused("pos_encoding_mode", wrapper.run, q, pages.both, sink, 0.3)
+
+    def test_positions_are_said_where_the_wrapper_is_made(self):
+        """FlashInfer compiles them into the kernel there, and reads none of plan()."""
+        for mode in ("ROPE_LLAMA", "ALIBI", "nonsense", None):
+            self.refused("pos_encoding_mode", flashinfer.BatchAttentionWithAttentionSinkWrapper, workspace(),
+                         pos_encoding_mode=mode)
 
 
 class SharedPrefix(FlashInferTest):

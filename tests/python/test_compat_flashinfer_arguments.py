@@ -194,6 +194,7 @@ REFUSED = {
         "profiler_buffer", "kv_len", "page_table", "o_scale", "ckv_scale_arr", "sinks",
         "skip_softmax_threshold_scale_factor", "bmm1_scale", "bmm2_scale")},
     f"{CASCADE}.plan": {"pos_encoding_mode": "ALIBI"},
+    SINKS: {"pos_encoding_mode": "ALIBI"},
     f"{SINKS}.run": {"kv_cache_sf": ONES, "skip_softmax_threshold_scale_factor": 2.0, "sinks": ONES},
 }
 ROPE = {"rope_scale": 2.0, "rope_theta": 5.0}
@@ -212,7 +213,7 @@ HINTS = {
     MLA: {"backend": "cutlass"},
     f"{MLA}.plan": {"query_layout": "packed", "kv_cache_layout": "split", "max_q_len": 9, "enable_pdl": True},
     "fast_decode_plan": ROPE, f"{SHARED_PREFILL}.forward": FP16,
-    SINKS: {"custom_mask_buf": ONES, "mask_indptr_buf": ONES, "backend": "fa3", "pos_encoding_mode": "NONE",
+    SINKS: {"custom_mask_buf": ONES, "mask_indptr_buf": ONES, "backend": "fa3",
             "use_fp16_qk_reduction": True, "q_data_type": "half", "kv_data_type": "half", "head_dim_qk": 8, "head_dim_vo": 8},
     f"{SINKS}.run": {"enable_pdl": True, "use_fp16_softmax": True, "uses_spcompress": True},
     "append_paged_kv_cache": {"kv_last_page_len": None}, "append_paged_mla_kv_cache": {"kv_last_page_len": None},
@@ -270,6 +271,12 @@ class Arguments(FlashInferTest):
                   for name in dir(getattr(flashinfer, kind)) if name[0] != "_"}
         last = (REPOSITORY / "docs/replace-flashinfer.md").read_text(encoding="utf-8").rsplit("\n\n", 1)[1]
         self.assertEqual(public - {name.rpartition(".")[2] for name in names}, set(re.findall(r"`(\w+)`", last)))
+        for kind in (*kinds, GRAPH):
+            has = {name for name in ("is_cuda_graph_enabled", "end_forward", "reset_workspace_buffer") if hasattr(
+                getattr(flashinfer, kind), name)}
+            shared = kind in (SHARED_DECODE, SHARED_PREFILL)
+            self.assertEqual(has, {"end_forward", "reset_workspace_buffer", *(() if shared else ("is_cuda_graph_enabled",))}, kind)
+        self.assertIn("except the two for shared prefixes", " ".join(last.split()))
 
     def test_the_tables_have_every_argument(self):
         for name, table in documented().items():

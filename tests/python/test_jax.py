@@ -6,6 +6,7 @@ both stages as XLA's GPU backend does, in the context of a GPU, and says which s
 
 import contextlib
 import ctypes
+import importlib.machinery
 import inspect
 import json
 import os
@@ -17,7 +18,7 @@ from unittest import mock
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
-from support import FAKE_CUDA, REPOSITORY, attnsmith, python
+from support import FAKE_CUDA, PACKAGE, REPOSITORY, attnsmith, python
 from test_launch import LaunchTest
 
 try:
@@ -531,6 +532,13 @@ class Refusals(unittest.TestCase):
 
 
 class WithoutJax(unittest.TestCase):
+    def test_the_source_folder_has_no_package_of_a_framework(self):
+        """tools/python may be on PYTHONPATH, where every folder is a package, so that programs would find a framework."""
+        find = importlib.machinery.PathFinder.find_spec
+        self.assertIsNotNone(find("attnsmith", [str(PACKAGE.parent)]))
+        for name in ("cupy", "diffusers", "flash_attn", "flashinfer", "jax", "numpy", "torch", "transformers"):
+            self.assertIsNone(find(name, [str(PACKAGE.parent)]), name)
+
     def said(self, program):
         done = python("import sys\n" + program)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -540,10 +548,17 @@ class WithoutJax(unittest.TestCase):
         self.assertEqual(self.said("import attnsmith, attnsmith.jax\nprint('jax' in sys.modules)"), "False\n")
 
     def test_what_is_missing_is_named(self):
-        call = ("import attnsmith\ntry:\n    attnsmith.jax.attention(1, 2, 3)\n"
-                "except (attnsmith.Error, ImportError) as error:\n    print(type(error).__name__, error)\n")
-        self.assertRegex(self.said("sys.modules['jax'] = None\n" + call),
-                         r"^ImportError attnsmith.jax needs JAX: pip install 'jax\[cuda12\]'")
+        program = ("import attnsmith.jax\ntry:\n    attnsmith.jax.{}\n"
+                   "except (attnsmith.Error, ImportError) as error:\n    print(type(error).__name__, error)\n")
+        call = program.format("attention(1, 2, 3)")
+        page = " ".join((REPOSITORY / "docs/jax.md").read_text(encoding="utf-8").split())
+        self.assertIn("without it, the first call raises an `ImportError`", page)
+        for name, arguments in (("attention", "1, 2, 3"), ("varlen_attention", "1, 2, 3, 4, 5"),
+                                ("paged_attention", "1, 2, 3, 4"), ("register", "")):
+            self.assertRegex(self.said("sys.modules['jax'] = None\n" + program.format(f"{name}({arguments})")),
+                             r"^ImportError attnsmith.jax needs JAX: pip install 'jax\[cuda12\]'")
+            raised = inspect.getdoc(getattr(attnsmith.jax, name)).rpartition("Raises ")[2]
+            self.assertRegex(raised, r"\bImportError\b", name)
         old = ("import types\nsys.modules['jax'] = types.SimpleNamespace(__version__='0.4.30')\n"
                "sys.modules['jax.ffi'] = None\n")
         self.assertRegex(self.said(old + call), r"^Unsupported jax 0\.4\.30 has no jax\.ffi: take jax 0\.5 or newer")

@@ -217,6 +217,20 @@ class Objects(LaunchTest):
         gc.collect()
         self.assertTrue(all(one() is None for one in alive))
 
+    def test_a_merge_keeps_its_tensors_when_the_list_changes(self):
+        kernel = self.rt.prepare(op="merge", head_dim=64, q_heads=4)
+        o_states, lse_states = [self.array(5, 4, 64) for _ in range(2)], [self.array(5, 4, dtype="fp32") for _ in range(2)]
+        alive = [weakref.ref(one._buffer) for one in (*o_states, *lse_states)]
+        call = kernel.bind_merge(o_states, lse_states, self.array(5, 4, 64))
+        o_states.clear()
+        lse_states.clear()
+        gc.collect()
+        self.assertEqual([one() is not None for one in alive], [True] * 4)
+        call.launch()
+        del call
+        gc.collect()
+        self.assertEqual([one() for one in alive], [None] * 4)
+
     def test_a_launch_with_other_tensors(self):
         kernel, q, k, o = self.bound()
         call = kernel.bind(q, k, k, o)
@@ -336,6 +350,8 @@ class Objects(LaunchTest):
         self.assertEqual((len(freed), memory), (2, {}))
         self.assert_refused("free", attnsmith.Runtime, allocate=allocate)
         self.assert_refused("allocate", attnsmith.Runtime, free=free)
+        self.assert_refused("allocate", attnsmith.Runtime, allocate=3, free=free)
+        self.assert_refused("free", attnsmith.Runtime, allocate=allocate, free="free")
         empty = self.runtime(driver_path=FAKE_CUDA, allocate=lambda nbytes, device: None, free=free)
         with self.assertRaises(attnsmith.DriverError) as caught:
             empty.allocate(4711)

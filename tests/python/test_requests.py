@@ -206,6 +206,15 @@ class Plans(PythonTest):
                     lambda model: runtime.prewarm(models=[model], sm=90)):
             self.assertEqual(self.assert_refused("model", ask, None).value, "None")
 
+    def test_a_text_that_has_no_bytes(self):
+        """A lone surrogate, as errors="surrogateescape" leaves it in a text."""
+        runtime = self.runtime()
+        text = '{"a": "\ud800"}'
+        for ask in (runtime.model, lambda model: runtime.plan_model(model, 90),
+                    lambda model: runtime.prewarm(models=model, sm=90), lambda model: runtime.coverage(model=model),
+                    lambda model: runtime.cache("push", model=model, sm=90)):
+            self.assertIn("UTF-8", str(self.assert_refused("model", ask, text)))
+
     def test_a_text_may_begin_with_blanks(self):
         text = json.dumps(DEEPSEEK)
         for model in ("\n" + text, " \t" + text):
@@ -334,6 +343,13 @@ class Prewarms(PythonTest):
         self.assertEqual(runtime.cache("verify")["bad"], [])
         self.assertEqual(runtime.cache("clear")["schema"], "attnsmith.cache-clear/1")
         self.assertEqual(runtime.cache("stat")["entries"], 0)
+
+    def test_flags_are_checked_before_the_work(self):
+        runtime = self.runtime()
+        for name in ("strict", "push", "compile"):
+            self.assert_refused(name, runtime.prewarm, {**SMALL, "head_dim": 8}, sm=90, **{name: 1})
+        self.assertEqual(runtime.cache()["entries"], 0)
+        self.assert_refused("strict", runtime.plan_model, "/nowhere/config.json", 90, strict=1)
 
     def test_models_with_parts_that_are_not_supported(self):
         report = self.runtime().prewarm(models=ODD_LATENTS, requests=[{**SMALL, "head_dim": 8}], sm=90)
@@ -493,6 +509,32 @@ print(runtime.devices())
             self.runtime().cache("import", file=self.folder / "missing.bundle")
         with self.assertRaises(attnsmith.InvalidRequest):
             self.runtime().cache("export", file="x", model_options={"a": {1}})
+
+    def test_options_of_cache_operations_are_named(self):
+        runtime, nan, infinite = self.runtime(), float("nan"), float("inf")
+        for field, operation, options in (
+                ("max_bytes", "gc", {"max_bytes": nan}), ("max_bytes", "gc", {"max_bytes": infinite}),
+                ("max_bytes", "gc", {"max_bytes": object()}), ("head_dim", "explain", {"request": {**SMALL, "head_dim": nan}}),
+                ("scale", "explain", {"request": {**SMALL, "scale": -infinite}}),
+                ("dtype", "explain", {"request": {**SMALL, "dtype": object()}}), ("key", "rm", {"key": b"ab"}),
+                ("batch", "push", {"model": LLAMA, "model_options": {"batch": nan}})):
+            with self.subTest(operation, **options):
+                self.assert_refused(field, runtime.cache, operation, **options)
+        error = self.assert_refused("max_bytes", runtime.cache, "gc", max_bytes=nan)
+        self.assertEqual((error.value, error.accepted), ("nan", "a finite number"))
+
+    def test_a_model_of_cache_operations_may_have_numbers_that_are_not_finite(self):
+        """As config.json of models with Mamba layers has them, and as model() takes them."""
+        config = {**json.loads(LLAMA.read_text(encoding="utf-8")), "time_step_limit": [0.0, float("inf")]}
+        with self.assertRaises(attnsmith.CacheError):  # there are no kernels to export
+            self.runtime().cache("export", file=self.folder / "kernels.bundle", model=config, sm=90)
+
+    def test_what_is_no_cache_operation(self):
+        operations = set(typing.get_args(attnsmith.words.CacheOperation))
+        for operation in (5, None, b"\xff", ["ls"], "gc everything", "ls\0"):
+            with self.subTest(operation=operation):
+                error = self.assert_refused("operation", self.runtime().cache, operation)
+                self.assertEqual(set(error.accepted.replace(" or ", ", ").split(", ")), operations)
 
     def test_cache_limits(self):
         self.assertEqual(self.runtime().cache()["max_bytes"], 2 << 30)

@@ -379,6 +379,13 @@ class Transformers(unittest.TestCase):
         wanted = torch.nn.functional.scaled_dot_product_attention(q, k, k)
         torch.testing.assert_close(got, wanted.transpose(1, 2))
 
+    def test_wrong_arguments_are_named(self):
+        for name in ("register", "unregister", "report", "reset"):
+            for arguments, words, field in (((), {"no_such_word": 1}, "no_such_word"), ((1, 2, 3), {}, "arguments")):
+                with self.subTest(name, field=field), self.assertRaises(attnsmith.InvalidRequest) as caught:
+                    getattr(self.adapter, name)(*arguments, **words)
+                self.assertEqual(caught.exception.field, field)
+
     def test_names(self):
         for name in ("", "sdpa", "eager", "paged|x", None):
             with self.subTest(name), self.assertRaisesRegex(attnsmith.InvalidRequest, "^name: "):
@@ -463,8 +470,8 @@ class Transformers(unittest.TestCase):
             with unittest.mock.patch.object(self.adapter, "transformers_version", "5.99.0"):
                 self.adapter.register()
                 self.adapter.register()
-        self.assertEqual([str(warning.message) for warning in said],
-                         ["attnsmith.transformers is tested with transformers 5.17.0 and 5.24.0; this is 5.99.0"])
+        self.assertEqual([(str(warning.message), warning.filename) for warning in said],
+                         [("attnsmith: tested with transformers 5.17.0 and 5.24.0; this is 5.99.0", __file__)])
         self.assertIn(transformers.__version__, self.adapter.TESTED)
 
     def test_continuous_batching(self):

@@ -1,4 +1,7 @@
-"""Calls whose arguments do not fit the function: an error that names the argument, and the right word for a near miss."""
+"""Calls whose arguments do not fit the function: an error that names the argument, and the right word for a near miss.
+
+Every public function and class of attnsmith has named(), named_methods(), checks_itself() or traceable(), so a wrong argument
+is always an InvalidRequest. The functions of attnsmith.compat raise TypeError instead, as their originals do."""
 
 from __future__ import annotations
 
@@ -37,9 +40,19 @@ def named(function: _Function) -> _Function:
 def named_methods(kind: _Class) -> _Class:
     """named() of a class's public methods, and of what makes its objects."""
     for name, member in list(vars(kind).items()):
-        if inspect.isfunction(member) and (name == "__init__" or not name.startswith("_")):
+        is_public = name == "__init__" or not name.startswith("_")
+        if inspect.isfunction(member) and is_public and not hasattr(member, "__signature__"):
             setattr(kind, name, named(member))
     return kind
+
+
+def checks_itself(function: _Function) -> _Function:
+    """For a function that is called too often for the wrapper of named(): it takes surplus and unknown arguments, and passes
+    them to check_fit(). Its signature is the one without them."""
+    signature = inspect.signature(function)
+    cast(Any, function).__signature__ = signature.replace(parameters=[
+        one for one in signature.parameters.values() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)])
+    return function
 
 
 def check_fit(function: Callable[..., Any], arguments: "tuple[Any, ...]", words: Dict[str, Any]) -> None:
@@ -48,13 +61,15 @@ def check_fit(function: Callable[..., Any], arguments: "tuple[Any, ...]", words:
     try:
         signature.bind(*arguments, **words)
     except TypeError:
-        parameters = [name for name in signature.parameters if name != "self"]
+        kinds = {parameter.kind for parameter in signature.parameters.values()}
+        known = {name: parameter for name, parameter in signature.parameters.items() if name != "self"
+                 and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)}
         title = function.__qualname__.replace(".__init__", "")
         for name in words:
-            if name not in signature.parameters:
-                refuse_unknown(name, title, parameters)
+            if name not in known and inspect.Parameter.VAR_KEYWORD not in kinds:
+                refuse_unknown(name, title, known)
         at_most = len(arguments) - ("self" in signature.parameters)
-        for i, (name, parameter) in enumerate((name, signature.parameters[name]) for name in parameters):
+        for i, (name, parameter) in enumerate(known.items()):
             is_given = name in words or (i < at_most and parameter.kind is parameter.POSITIONAL_OR_KEYWORD)
             if parameter.default is parameter.empty and not is_given:
                 raise InvalidRequest(name, "nothing", f"it: {title}() needs it") from None
@@ -70,6 +85,12 @@ def refuse_unknown(name: str, title: str, known: Iterable[str]) -> NoReturn:
         near = next(iter(difflib.get_close_matches(name, known, 1)), None)
     raise InvalidRequest(name, f"an argument of {title}()", f"{near} (did you mean that?)" if near else
                          f"one of {', '.join(known)}") from None
+
+
+def check_callable(name: str, value: Any, arguments: str) -> None:
+    """Raises InvalidRequest for what is not to be called, and is not None. `arguments`: what it is called with."""
+    if value is not None and not callable(value):
+        raise InvalidRequest(name, shown(value), f"something to call with {arguments}, or None")
 
 
 def check_iterable(name: str, value: Any, accepted: str) -> "list[Any]":

@@ -7,6 +7,7 @@ from ctypes import c_void_p
 from typing import Any, Callable, List, Optional, Tuple
 
 from . import _abi
+from ._arguments import check_callable
 from ._integers import fitting
 from .errors import InvalidRequest
 
@@ -20,12 +21,15 @@ _for_ever: "List[Tuple[Any, Any]]" = []
 
 
 def callbacks(allocate: Optional[Allocate], free: Optional[Free]) -> Tuple[Any, Any]:
-    """Both as C functions. Raises InvalidRequest for one without the other."""
+    """Both as C functions. Raises InvalidRequest for one without the other, and what is not callable."""
     if allocate is None and free is None:
         return _abi.MemoryAllocate(), _abi.MemoryFree()
     if allocate is None or free is None:
         missing = "allocate" if allocate is None else "free"
         raise InvalidRequest(missing, "None", "both of allocate and free, or neither")
+
+    check_callable("allocate", allocate, "(bytes, device)")
+    check_callable("free", free, "(address, bytes, device)")
 
     def call_allocate(user: Optional[int], nbytes: int, device: int) -> int:
         try:

@@ -9,13 +9,13 @@ import operator
 import os
 import pathlib
 from ctypes import byref
-from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple, get_args
 
 from . import _abi, _reports
 from ._library import Library, library
 from ._integers import shown
 from .errors import InvalidRequest
-from .words import ModelCoverage, Request
+from .words import CacheOperation, ModelCoverage, Request
 
 
 def _plain(name: str, value: Any, accepted: str = "a number, a bool or a word") -> Any:
@@ -84,10 +84,13 @@ def check_options(options: Mapping[str, Any], models: bool) -> None:
                              "progress or strict; the options of a model need models=...")
 
 
-def to_json(words: Mapping[str, Any]) -> bytes:
+def to_json(words: Mapping[Any, Any]) -> bytes:
     """Words that are None are not given."""
-    return json.dumps({name: _plain_values(name, value) for name, value in words.items()
-                       if value is not None}).encode()
+    return json.dumps(_plain_words(words)).encode()
+
+
+def _plain_words(words: Mapping[Any, Any]) -> "dict[str, Any]":
+    return {str(name): _plain_values(str(name), value) for name, value in words.items() if value is not None}
 
 
 def parse(opened: Library, words: Mapping[str, Any]) -> Tuple[_abi.Spec, _abi.Sizes]:
@@ -117,6 +120,13 @@ def text(name: str, value: Any) -> Optional[bytes]:
     return encoded
 
 
+def cache_operation(operation: Any) -> Optional[bytes]:
+    if not isinstance(operation, str) or "\0" in operation:
+        known = get_args(CacheOperation)
+        raise InvalidRequest("operation", shown(operation), f"{', '.join(known[:-1])} or {known[-1]}")
+    return text("operation", operation)
+
+
 def cache_options(options: Mapping[str, Any]) -> bytes:
     """The options of a cache operation; those that are None are not given."""
     given = {name: value for name, value in options.items() if value is not None}
@@ -127,12 +137,22 @@ def cache_options(options: Mapping[str, Any]) -> bytes:
             given[name] = os.fsdecode(path)
     if "sm" in given:
         given["sm"] = compute_capabilities(given["sm"])
+    model = given.pop("model", None)
+    plain = {name: _plain_words(value) if isinstance(value, Mapping) else _plain_values(name, value)
+             for name, value in given.items()}
+    if model is not None:
+        plain["model"] = _model_json(model)
+    return json.dumps(plain).encode()
+
+
+def _model_json(model: Any) -> Any:
+    """A model within other JSON, which has no NaN and Infinity: as words there, as the library reads them in a config.json."""
     try:
-        if "model" in given:
-            given["model"] = json.loads(model_text(given["model"]))
-        return json.dumps(given).encode()
-    except (TypeError, ValueError) as error:
-        raise InvalidRequest("options", repr(options), f"what JSON can say ({error})") from error
+        return json.loads(model_text(model), parse_constant=str)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InvalidRequest):
+            raise
+        raise InvalidRequest("model", "a text", f"JSON ({error})") from error
 
 
 def compute_capabilities(sm: Any) -> List[int]:
@@ -215,7 +235,10 @@ def model_text(model: Any) -> bytes:
     if isinstance(model, bytes):
         return model
     if isinstance(model, str) and model.lstrip()[:1] in ("{", "["):
-        return model.encode()
+        try:
+            return model.encode()
+        except UnicodeEncodeError:
+            raise InvalidRequest("model", "a text with a lone surrogate", "text that UTF-8 has") from None
     if not isinstance(model, (str, os.PathLike)):
         shown = "None" if model is None else f"an object of type {type(model).__name__}"
         raise InvalidRequest("model", shown,

@@ -82,6 +82,7 @@ class Buffer(Owner):
             self._library.functions.attnsmith_buffer_free(pointer)
 
 
+@named_methods
 class Array:
     """A tensor in device memory, for ``from_dlpack`` of any framework and for ``__cuda_array_interface__``.
 

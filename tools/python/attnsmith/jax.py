@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Tuple
 
+from ._arguments import named
 from ._integers import shown
 from ._options import Options, ordered_lse, plain, refuse_unhashable
 from .errors import InvalidRequest
@@ -25,6 +26,7 @@ from .functions import _limit
 from .words import Consistency, ODType, PageOrder, Precision, Window
 
 
+@named
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = None,
               attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
               scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None, kv_lens: Any = None,
@@ -44,13 +46,14 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
 
     Gives o [batch, q_len, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [batch, q_len, q_heads].
 
-    Raises InvalidRequest naming the array or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    Raises InvalidRequest naming the array or word, Unsupported, CompileError, DriverError, LibraryMissing, ImportError.
     """
     options = _options(causal, window, attention_chunk, softcap, scale, return_lse, lse_order, precision, consistency,
                        o_dtype)
     return _call("attention", (q, k, v, None, sinks, alibi_slopes, q_lens, kv_lens), options)
 
 
+@named
 def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, max_q_len: Optional[int] = None,
                      max_kv_len: Optional[int] = None, causal: bool = False, window: Window = None,
                      attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
@@ -69,13 +72,14 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
 
     Gives o [q_tokens, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [q_tokens, q_heads].
 
-    Raises InvalidRequest naming the array or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    Raises InvalidRequest naming the array or word, Unsupported, CompileError, DriverError, LibraryMissing, ImportError.
     """
     options = _options(causal, window, attention_chunk, softcap, scale, return_lse, lse_order, precision, consistency,
                        o_dtype, _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len))
     return _call("varlen_attention", (q, k, v, None, sinks, alibi_slopes, q_indptr, kv_indptr), options)
 
 
+@named
 def paged_attention(q: Any, kv_cache: Any, page_table: Any, kv_lens: Any, *, table_rows: Any = None,
                     q_indptr: Any = None, page_order: PageOrder = "NHD", max_q_len: Optional[int] = None,
                     max_kv_len: Optional[int] = None, causal: bool = False, window: Window = None,
@@ -101,7 +105,7 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any, kv_lens: Any, *, tab
 
     Gives o of q's shape with head_dim_vo; with return_lse (o, lse), lse fp32 of q's shape without its last axis.
 
-    Raises InvalidRequest naming the array or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    Raises InvalidRequest naming the array or word, Unsupported, CompileError, DriverError, LibraryMissing, ImportError.
     """
     if page_order != "NHD" and page_order != "HND":
         raise InvalidRequest("page_order", shown(page_order), '"NHD" or "HND"')
@@ -119,11 +123,12 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any, kv_lens: Any, *, tab
                             None, table_rows), options)
 
 
+@named
 def register() -> None:
     """Tells XLA of the handler that the calls are compiled to. The functions do that by themselves: only a program
     that was lowered elsewhere, as jax.export has them, needs it before it is run.
 
-    Raises LibraryMissing where JAX or the handler's library is not there, Unsupported for a jax that is too old.
+    Raises ImportError without JAX, LibraryMissing without the handler's library, Unsupported for a jax that is too old.
     """
     from . import _jax_primitive
     _jax_primitive.register()

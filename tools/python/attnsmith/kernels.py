@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import time
 import weakref
 from ctypes import byref, c_int64, c_size_t, c_uint32, c_void_p
-from typing import Any, Dict, Optional, Sequence, SupportsInt, Tuple
+from typing import Any, Dict, NoReturn, Optional, Sequence, SupportsInt, Tuple
 
 from . import _abi, _frameworks, _interface, _views
-from ._arguments import named_methods
+from ._arguments import check_fit, checks_itself, named_methods
 from ._blocks import AppendBlock, AttentionBlock, MergeBlock
 from ._frameworks import Order
 from ._handles import Closable, Owner, Shared
@@ -23,6 +25,7 @@ _SCALES = [_abi.TENSOR_FIELDS.index(name) for name in ("k_scale", "v_scale")]
 _pendings: "weakref.WeakSet[Pending]" = weakref.WeakSet()
 
 
+@named_methods
 class CallStatus:
     """What launches found wrong on the device; true if anything. Of a Call it is sticky until cleared. Made
     from its bits, or from the tensor that the functions give with return_status=True."""
@@ -31,7 +34,7 @@ class CallStatus:
                  "scale_not_positive", "slot_out_of_range", "position_out_of_range", "slot_written_twice")
 
     def __init__(self, bits: SupportsInt) -> None:
-        bits = int(bits)
+        bits = _bits_of(bits)
         #: A sequence had more queries than the bound or the tensor.
         self.q_len_clamped = bool(bits & _abi.Q_LEN_CLAMPED)
         #: A sequence had more keys than the bound or the tensor.
@@ -61,6 +64,7 @@ class CallStatus:
         return f"CallStatus({names})"
 
 
+@named_methods
 class Call(Owner):
     """One launch, ready to go, made by Kernel.bind(), Kernel.bind_merge() and
     Kernel.bind_append(). It keeps its tensors alive. It
@@ -81,9 +85,10 @@ class Call(Owner):
         self._views = views
         self._launch = library.functions.attnsmith_launch
 
-    def launch(self, stream: Any = None, *, q: Any = None, k: Any = None, v: Any = None, o: Any = None,
+    @checks_itself
+    def launch(self, stream: Any = None, *surplus: NoReturn, q: Any = None, k: Any = None, v: Any = None, o: Any = None,
                lse: Any = None, sinks: Any = None, alibi_slopes: Any = None, q_pe: Any = None,
-               kpe: Any = None, k_scale: Any = None, v_scale: Any = None) -> None:
+               kpe: Any = None, k_scale: Any = None, v_scale: Any = None, **unknown: NoReturn) -> None:
         """Enqueues the kernels on `stream`: a number (CUstream), a stream of torch, CuPy, Numba or anything with
         __cuda_stream__, or None for the one that is current in the framework of q. Allocates nothing, waits for
         nothing, may be captured in a CUDA graph. A call holds one workspace: bind once more for launches that may run
@@ -96,6 +101,8 @@ class Call(Owner):
 
         Raises InvalidRequest for what is no stream, or naming the tensor; DriverError.
         """
+        if surplus or unknown:
+            check_fit(Call.launch, (self, stream, *surplus), unknown)
         error = c_void_p()
         if q is k is v is o is lse is sinks is alibi_slopes is q_pe is kpe is k_scale is v_scale is None:
             code = self._launch(self._pointer, self._stream(stream), byref(error))
@@ -288,7 +295,8 @@ class Kernel(Owner):
         block.fill(o_views, lse_views, o_view, lse_view)
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_bind_merge, self._pointer, block.address, byref(out))
-        held = (o_states, lse_states, o, lse, order.held)
+        states = [tuple(one) if is_listed else one for one in (o_states, lse_states)]  # the caller may change its lists
+        held = (states, o, lse, order.held)
         return Call(self._library, out.value or 0, framework.stream_of(index), held)
 
     def bind_append(self, q: Any = None, k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = None, *,
@@ -454,6 +462,21 @@ def _views_of(tensors: Sequence[Any], name: str, order: Order) -> "list[_views.V
     return [_frameworks.of(tensor, name).view(tensor, f"{name}[{i}]", order) for i, tensor in enumerate(tensors)]
 
 
+def _bits_of(status: Any) -> int:
+    """Of an integer, or of a tensor of one: to some frameworks that is no index, and int() takes more than integers."""
+    if hasattr(status, "__index__") and not isinstance(status, bool):
+        try:
+            return operator.index(status)
+        except TypeError:
+            pass
+    if "int" in str(getattr(status, "dtype", "")) and math.prod(status.shape) == 1:
+        try:
+            return int(status)
+        except (TypeError, ValueError):
+            pass
+    raise InvalidRequest("bits", shown(status), "an integer, or a tensor of one, as the functions give it with return_status=True")
+
+
 def _address_of(word: Any) -> int:
     """Where the status word is to go: the memory of a tensor that has room for it, or an address."""
     data_ptr = getattr(word, "data_ptr", None)
@@ -479,6 +502,7 @@ def _memory_of(workspace: Any) -> Tuple[int, int]:
                          "an attnsmith.Buffer, or a contiguous CUDA tensor")
 
 
+@named_methods
 class Pending(Closable):
     """A kernel that is being prepared in the background. Made by :meth:`Runtime.prepare_async`."""
 

@@ -12,7 +12,7 @@ from ctypes import byref, c_char_p, c_int32, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _abi, _memory, _nvrtc, _reports, _requests
-from ._arguments import check_iterable, named, named_methods
+from ._arguments import check_callable, check_iterable, named, named_methods
 from ._handles import Closable, Shared, close_all
 from ._integers import fitting, shown
 from ._interruptible import Interruptible, Progress
@@ -112,8 +112,7 @@ class Runtime(Closable):
         folders = _texts("cache_dirs", cache_dirs)
         tables = _texts("tuning_files", tuning_files)
         keys = _texts("trust_key_files", trust_key_files)
-        if log is not None and not callable(log):
-            raise InvalidRequest("log", shown(log), "something to call with (level, line), or None")
+        check_callable("log", log, "(level, line)")
         memory_allocate, memory_free = _memory.callbacks(allocate, free)
         if nvrtc_path is None and not os.environ.get("ATTNSMITH_NVRTC_PATH"):
             nvrtc_path = _nvrtc.of_a_wheel()
@@ -211,6 +210,7 @@ class Runtime(Closable):
 
         Raises InvalidRequest. What nothing serves is in "unsupported".
         """
+        strict = flag("strict", strict)
         model = self._coverage_of_model(config, options)
         plans: List[Dict[str, Any]] = []
         unsupported = list(model["unsupported"])
@@ -225,7 +225,7 @@ class Runtime(Closable):
                 else:
                     plan["model"] = {name: attention[name] for name in ("name", "phase", "layers", "notes")}
                     plans.append(plan)
-        if flag("strict", strict):
+        if strict:
             _reports.refuse_doubts(unsupported, model["warnings"])
         return {"schema": "attnsmith.plans/1", "plans": plans, "unsupported": unsupported, "skipped": model["skipped"],
                 "warnings": model["warnings"]}
@@ -256,6 +256,7 @@ class Runtime(Closable):
         a RuntimeWarning that says why the first did. Raises InvalidRequest, CacheError, and LibraryMissing where there
         is no NVRTC and a kernel is not in the cache.
         """
+        strict, push, compile = flag("strict", strict), flag("push", push), flag("compile", compile)
         specs, names, told = self._specs(requests, models, recorded, model_options)
         unsupported = told["unsupported"]
         sms = _requests.compute_capabilities(sm) if sm is not None else []
@@ -270,7 +271,7 @@ class Runtime(Closable):
         report["summary"]["ok"] = report["summary"]["ok"] and not unsupported
         report["skipped"], report["warnings"] = told["skipped"], told["warnings"]
         _reports.warn_of_failures(report)
-        if flag("strict", strict):
+        if strict:
             _reports.refuse_doubts(unsupported, told["warnings"])
         return report
 
@@ -288,7 +289,7 @@ class Runtime(Closable):
         Raises InvalidRequest, CacheError.
         """
         result: Dict[str, Any] = self._json(self._library.functions.attnsmith_cache,
-                                            _requests.text("operation", operation), _requests.cache_options(options))
+                                            _requests.cache_operation(operation), _requests.cache_options(options))
         return result
 
     # ---- Kernels and devices
@@ -412,11 +413,10 @@ class Runtime(Closable):
                  progress: Optional[Progress], push: bool, compiles: bool) -> Dict[str, Any]:
         pointers = (c_void_p * len(specs))(*[ctypes.addressof(spec) for spec in specs])
         numbers = (c_int32 * len(sms))(*sms)
-        if progress is not None and not callable(progress):
-            raise InvalidRequest("progress", shown(progress), "something to call with (kernel, done, total), or None")
+        check_callable("progress", progress, "(kernel, done, total)")
         work = Interruptible(progress)
-        options = _abi.PrewarmOptions(progress=work.callback, jobs=fitting("jobs", jobs, c_int32, 0), push=int(flag("push", push)),
-                                      no_compile=int(not flag("compile", compiles)))
+        options = _abi.PrewarmOptions(progress=work.callback, jobs=fitting("jobs", jobs, c_int32, 0), push=int(push),
+                                      no_compile=int(not compiles))
         report: Dict[str, Any] = work.run(lambda: self._json(
             self._library.functions.attnsmith_prewarm, ctypes.addressof(pointers), len(specs),
             ctypes.addressof(numbers), len(sms), byref(options)))
@@ -435,6 +435,7 @@ _lock = threading.Lock()
 _default: Optional[Runtime] = None
 
 
+@named
 def default_runtime() -> Runtime:
     """The runtime of the plain functions, made with its defaults at the first use."""
     global _default

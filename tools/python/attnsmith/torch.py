@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import importlib
 import math
-import warnings
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import _frameworks, _views, functions
+from . import _frameworks, _reports, _views, functions
+from ._arguments import named
 from ._attend import attend
 from ._extras import missing
 from ._forms import Form, Problem, batch_views
@@ -27,6 +27,7 @@ from .errors import InvalidRequest, Unsupported
 _deactivate: Optional[Callable[[], None]] = None
 
 
+@named
 def activate(*, strict: bool = False) -> None:
     """Has attnsmith compute whatever torch sends to its flash attention, which is tried first from now on:
     torch.nn.functional.scaled_dot_product_attention, torch.nn.attention.varlen.varlen_attn, nested tensors, in eager
@@ -50,10 +51,10 @@ def activate(*, strict: bool = False) -> None:
                           "2.11 or newer, or call attnsmith.torch.scaled_dot_product_attention")
     from . import _flash_backend
     if not torch.cuda.is_available():
-        warnings.warn("torch finds no GPU, so nothing will be served", stacklevel=2)
+        _reports.warn("torch finds no GPU, so nothing will be served")
     elif not backends.cuda.flash_sdp_enabled():
-        warnings.warn("torch's flash attention is switched off, so scaled_dot_product_attention will not be served: call "
-                      "torch.backends.cuda.enable_flash_sdp(True)", stacklevel=2)
+        _reports.warn("torch's flash attention is switched off, so scaled_dot_product_attention will not be served: call "
+                      "torch.backends.cuda.enable_flash_sdp(True)")
     _flash_backend.served.strict = strict
     deactivate()
     before = registry.current_flash_attention_impl()
@@ -73,6 +74,7 @@ def activate(*, strict: bool = False) -> None:
     _deactivate = undo
 
 
+@named
 def deactivate() -> None:
     """Gives torch the flash attention back that it had before, and the order in which it tries its backends."""
     global _deactivate
@@ -81,6 +83,7 @@ def deactivate() -> None:
         undo()
 
 
+@named
 def report() -> Dict[str, Any]:
     """{"served": {operator: calls}, "passed_on": [{"function", "why", "to", "calls"}, ...]} since the start or reset().
 
@@ -90,6 +93,7 @@ def report() -> Dict[str, Any]:
     return _flash_backend.served.report()
 
 
+@named
 def reset() -> None:
     """Counts from 0 again."""
     from . import _flash_backend
@@ -126,6 +130,7 @@ def _causal_from_the_top(q_len: int, kv_len: int) -> Tuple[int, bool, Optional[T
     return q_len, True, None  # no query sees the keys from q_len on: without them the lengths are equal
 
 
+@named
 def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
                                  is_causal: bool = False, scale: Optional[float] = None,
                                  enable_gqa: bool = False) -> Any:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import warnings
 from typing import Any, Dict, List, Optional, Set, Tuple, cast
 
 from ._extras import missing
@@ -28,7 +27,8 @@ try:
 except ImportError as error:
     raise missing("attnsmith.transformers", "PyTorch and transformers", "torch transformers", error) from error
 
-from . import _heads_first, _spans, _transformers_masks, functions
+from . import _heads_first, _reports, _spans, _transformers_masks, functions
+from ._arguments import named
 from ._options import to_either_side
 from ._served import Served
 from ._transformers_masks import Said
@@ -40,6 +40,7 @@ _served = Served("transformers' sdpa")
 TESTED = ("5.17.0", "5.24.0")
 
 
+@named
 def register(name: str = "attnsmith", *, strict: bool = False) -> None:
     """Makes `name` an attn_implementation of all models, and "paged|name" that of continuous batching.
 
@@ -71,12 +72,13 @@ def register(name: str = "attnsmith", *, strict: bool = False) -> None:
 def _warn_of_version(version: str) -> None:
     if version not in TESTED and version not in _warned:
         _warned.add(version)
-        warnings.warn(f"attnsmith.transformers is tested with transformers {' and '.join(TESTED)}; this is {version}", stacklevel=3)
+        _reports.warn(f"tested with transformers {' and '.join(TESTED)}; this is {version}")
 
 
 _warned: Set[str] = set()
 
 
+@named
 def unregister(name: str = "attnsmith") -> None:
     """Takes back what register(name) did. Models that have this attn_implementation are to be given another before.
 
@@ -110,6 +112,7 @@ def _add_local_kernel() -> None:
 _add_local_kernel()
 
 
+@named
 def report() -> Dict[str, Any]:
     """{"served": {function: calls}, "passed_on": [{"function", "why", "to", "calls"}, ...]} since the start or reset().
 
@@ -118,6 +121,7 @@ def report() -> Dict[str, Any]:
     return _served.report()
 
 
+@named
 def reset() -> None:
     """Counts from 0 again."""
     _served.reset()

@@ -11,10 +11,11 @@ import importlib.util
 import os
 import pathlib
 import sys
-import warnings
 from types import ModuleType
 from typing import Any, Dict, List
 
+from ... import _reports
+from ..._arguments import named
 from ...errors import InvalidRequest
 
 _PACKAGES = pathlib.Path(__file__).resolve().parent / "packages"
@@ -25,6 +26,7 @@ _DECIDE_AT_IMPORT = ("transformers", "diffusers")
 _replaced: Dict[str, ModuleType] = {}  # modules of the real flash_attn, until uninstall()
 
 
+@named
 def install(*, replace: bool = False, fa3: bool = True, fa3_returns_lse: bool = False) -> None:
     """`import flash_attn`, its submodules, flash_attn.__version__ and importlib.metadata find attnsmith's functions, in
     this process and in those that multiprocessing starts. Call it before transformers, diffusers and the like are
@@ -48,11 +50,12 @@ def install(*, replace: bool = False, fa3: bool = True, fa3_returns_lse: bool = 
     sys.path[:0] = wanted
     importlib.invalidate_caches()
     if decided:
-        warnings.warn(f"{' and '.join(decided)} looked for flash_attn when imported, before "
+        _reports.warn(f"{' and '.join(decided)} looked for flash_attn when imported, before "
                       "attnsmith.compat.flash_attn.install(): call install() first, or run the program by python -m "
-                      "attnsmith.compat.flash_attn", stacklevel=2)
+                      "attnsmith.compat.flash_attn")
 
 
+@named
 def uninstall() -> None:
     """Takes back what install() did; where nothing is installed it does nothing. Code that has imported attnsmith's
     functions keeps them."""

@@ -16,6 +16,7 @@ except ImportError as error:
 from ... import _spans, functions
 from ..._tracing import is_tracing
 from ...errors import InvalidRequest, Unsupported
+from ._tokens import sequences_of
 
 __all__ = ["_flash_attn_backward", "_flash_attn_forward", "_flash_attn_varlen_backward", "_flash_attn_varlen_forward",
            "_wrapped_flash_attn_backward", "_wrapped_flash_attn_forward", "_wrapped_flash_attn_varlen_backward",
@@ -127,7 +128,7 @@ def flash_attn_varlen_func(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens
         kv_heads, head_dim] of any size. Lengths are those of cu_seqlens_k, or seqused_k [batch], beside which
         cu_seqlens_k may be None.
     seqused_q, seqused_k: int32 or int64 [batch] on the GPU: how many of each sequence's queries and keys, from its first
-        on, are in use. Other queries get 0.
+        on, are in use. Other queries get 0. max_seqlen_q and max_seqlen_k need not count what is not in use.
     dropout_p, softmax_scale, causal, window_size, attention_chunk, softcap: numbers, and a pair.
     alibi_slopes, sinks, s_aux: [heads]. k_descale, v_descale: fp32 [batch, kv_heads]. q_descale: [batch, kv_heads],
         refused. deterministic, num_splits, pack_gqa, sm_margin, scheduler_metadata: hints. out: a tensor to write to.
@@ -144,6 +145,8 @@ def flash_attn_varlen_func(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens
     names = {"sinks": _name_of_sinks(s_aux)}
     lengths = {"q_indptr": cu_seqlens_q, "max_q_len": max_seqlen_q, "max_kv_len": max_seqlen_k}
     _check_used(seqused_q, "seqused_q", cu_seqlens_q, "cu_seqlens_q")
+    if seqused_q is not None:  # the queries that are not in use are sequences too, as long as any
+        lengths["max_q_len"] = None
     if block_table is None:
         _check_used(seqused_k, "seqused_k", cu_seqlens_k, "cu_seqlens_k")
         lengths["kv_indptr"] = cu_seqlens_k
@@ -554,9 +557,7 @@ def _positions(start: Any, rows: Any, offsets: Any, moves: bool) -> Any:
         if not moves:
             return start.long().repeat_interleave(length)
         return (start[:, None] + torch.arange(length, device=start.device)).flatten()
-    tokens = torch.arange(rows.shape[0], dtype=offsets.dtype, device=start.device)
-    # Tokens behind the last sequence, which nothing reads, are as if they were of it.
-    sequence = torch.searchsorted(offsets[1:], tokens, right=True).clamp(max=start.shape[0] - 1)
+    tokens, sequence = sequences_of(rows.shape[0], offsets)
     position = start[sequence]
     return (position + tokens - offsets[sequence] if moves else position).long()
 

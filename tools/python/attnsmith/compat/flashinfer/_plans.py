@@ -306,7 +306,7 @@ class PagedWrapper(Wrapper):
         if sm_scale is not None:
             scores = scores._replace(sm_scale=sm_scale)
         words = {**self._arrays, **plan.bounds, "page_order": self._kv_layout, "sinks": sinks, "k_scale": scales.k,
-                 "v_scale": scales.v, **scores.words(q, scales.products, return_lse or lse is not None)}
+                 "v_scale": scales.v, **scores.words(q, scales.products, return_lse or lse is not None, sinks)}
         queries = q if rows is None else q.view(*rows, *q.shape[1:])
         return self._attend(functions.paged_attention, (queries, cache), q, words, lse=lse, return_lse=return_lse,
                             factor=scales.output, rows=rows, **results)

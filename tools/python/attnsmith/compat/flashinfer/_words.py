@@ -21,6 +21,8 @@ LOG2_E = 1.4426950408889634  # an lse in base 2 is one in base e times this
 LN_2 = 0.6931471805599453
 BACKENDS = ("auto", "cudnn", "cute-dsl", "cute-dsl-modular", "cute-dsl-monolithic", "cute-dsl-prims", "cutile",
             "cutlass", "fa2", "fa3", "fmha_v2", "trtllm-gen", "xqa")
+NO_ALIBI = ('pos_encoding_mode "ALIBI" is not supported with return_lse, lse or sinks: FlashInfer\'s logits have another '
+            "origin there; call attnsmith's functions with alibi_slopes")
 _FLOATS_OF_8_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
@@ -97,7 +99,7 @@ class Scores(NamedTuple):
     sm_scale: Optional[float]
     alibi: bool
 
-    def words(self, q: torch.Tensor, factor: float, needs_lse: bool) -> Dict[str, Any]:
+    def words(self, q: torch.Tensor, factor: float, needs_lse: bool, sinks: Optional[torch.Tensor] = None) -> Dict[str, Any]:
         """Those of the plain functions, for queries [..., heads, head_dim] whose products are multiplied by `factor`
         besides."""
         scale = self.sm_scale
@@ -106,29 +108,34 @@ class Scores(NamedTuple):
         slopes = None
         if self.alibi:
             # FlashInfer counts the distance to a query from the first query and not from the first key. That shifts all
-            # logits of a row alike, which the output does not show, and the lse does.
-            if needs_lse:
-                raise Unsupported('pos_encoding_mode "ALIBI" is not supported with return_lse or lse: FlashInfer\'s lse '
-                                  "has another origin there; call attnsmith's functions with alibi_slopes")
+            # logits of a row alike. The output shows it only beside sinks, which are not shifted, and the lse always.
+            if needs_lse or sinks is not None:
+                raise Unsupported(NO_ALIBI)
             slopes = alibi_slopes(q.shape[-2], q.device)
         window = None if self.window_left < 0 else (self.window_left, None)
         return {"causal": self.causal, "window": window, "softcap": self.soft_cap, "scale": scale,
                 "alibi_slopes": slopes}
 
 
-def scores(causal: bool, pos_encoding_mode: str, window_left: int, logits_soft_cap: Optional[float],
-           sm_scale: Optional[float]) -> Scores:
-    """Raises InvalidRequest and Unsupported."""
+def encoding(pos_encoding_mode: Any) -> str:
+    """"NONE" or "ALIBI". Raises InvalidRequest and Unsupported for others."""
     if one_of("pos_encoding_mode", pos_encoding_mode, ("NONE", "ROPE_LLAMA", "ALIBI")) == "ROPE_LLAMA":
         raise Unsupported('pos_encoding_mode "ROPE_LLAMA" is not supported: rotate q and k before, as attnsmith.append '
                           'does on the way into a cache, and pass "NONE"')
+    return str(pos_encoding_mode)
+
+
+def scores(causal: bool, pos_encoding_mode: str, window_left: int, logits_soft_cap: Optional[float],
+           sm_scale: Optional[float]) -> Scores:
+    """Raises InvalidRequest and Unsupported."""
+    alibi = encoding(pos_encoding_mode) == "ALIBI"
     cap = number("logits_soft_cap", logits_soft_cap)
     cap = cap if cap is not None and cap > 0 else None
-    if pos_encoding_mode == "ALIBI" and cap is not None:
+    if alibi and cap is not None:
         raise Unsupported('logits_soft_cap is not supported with pos_encoding_mode "ALIBI": pass None, or call '
                           "attnsmith's functions with softcap and alibi_slopes")
     return Scores(flag("causal", causal), left_window(window_left), cap, number("sm_scale", sm_scale),
-                  pos_encoding_mode == "ALIBI")
+                  alibi)
 
 
 def left_window(value: Any) -> int:

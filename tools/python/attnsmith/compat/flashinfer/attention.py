@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional, Tuple
 import torch
 
 from ..._options import number
-from ...errors import InvalidRequest
+from ...errors import InvalidRequest, Unsupported
 from . import _words
 from .prefill import BatchPrefillWithPagedKVCacheWrapper
 
@@ -19,8 +19,9 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
     float_workspace_buffer, kv_layout, use_cuda_graph, qo_indptr_buf, paged_kv_indptr_buf, paged_kv_indices_buf,
     paged_kv_last_page_len_buf: as there.
     window_left: whether there is a window at all; plan() says how long it is, and has none where this is negative.
-    Hints: backend, custom_mask_buf, mask_indptr_buf, use_fp16_qk_reduction, pos_encoding_mode, and what plan() says
-        again: q_data_type, kv_data_type, head_dim_qk, head_dim_vo.
+    pos_encoding_mode: "NONE", here and in plan().
+    Hints: backend, custom_mask_buf, mask_indptr_buf, use_fp16_qk_reduction, and what plan() says again: q_data_type,
+        kv_data_type, head_dim_qk, head_dim_vo.
 
     Raises InvalidRequest and Unsupported naming the argument.
     """
@@ -33,6 +34,8 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
                  backend: str = "auto", pos_encoding_mode: str = "NONE", use_fp16_qk_reduction: bool = False,
                  q_data_type: torch.dtype = torch.bfloat16, kv_data_type: torch.dtype = torch.bfloat16,
                  head_dim_qk: int = 128, head_dim_vo: int = 128, window_left: int = -1) -> None:
+        if _words.encoding(pos_encoding_mode) == "ALIBI":
+            raise Unsupported(_words.NO_ALIBI)
         self._has_window = _words.left_window(window_left) >= 0
         super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, qo_indptr_buf, paged_kv_indptr_buf,
                          paged_kv_indices_buf, paged_kv_last_page_len_buf, custom_mask_buf, mask_indptr_buf, backend)

@@ -155,6 +155,9 @@ class _SharedPrefix:
     def reset_workspace_buffer(self, float_workspace_buffer: torch.Tensor, int_workspace_buffer: Any) -> None:
         """Keeps neither float_workspace_buffer nor int_workspace_buffer: attnsmith has workspaces of its own."""
 
+    def end_forward(self) -> None:
+        """Does nothing, as in FlashInfer."""
+
     def _merged_with_shared(self, q: torch.Tensor, k_shared: torch.Tensor, v_shared: torch.Tensor,
                             sm_scale: Optional[float], unique: Tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         v, s = cast(Tuple[torch.Tensor, torch.Tensor], single_prefill_with_kv_cache(

@@ -8,6 +8,7 @@ from typing import Any, Optional, Tuple, Union
 import torch
 
 from ....errors import InvalidRequest, Unsupported
+from .._tokens import sequences_of
 
 __all__ = ["RotaryEmbedding", "apply_rotary", "apply_rotary_emb", "apply_rotary_emb_func", "apply_rotary_emb_kv_",
            "apply_rotary_emb_qkv_", "apply_rotary_emb_torch", "rotate_half"]
@@ -23,7 +24,7 @@ def apply_rotary_emb(x: Any, cos: Any, sin: Any, interleaved: bool = False, inpl
     interleaved: True turns columns 2 i and 2 i + 1, False i and i + rotary_dim / 2.
     inplace: x itself is written to, and given.
     seqlen_offsets: the position of the first token, an integer or [batch].
-    cu_seqlens: [batch + 1], where each sequence begins, and the end. max_seqlen: not needed here.
+    cu_seqlens: [batch + 1], where each sequence begins, and the end; other tokens are not rotated. max_seqlen: not needed here.
 
     Raises InvalidRequest naming the argument.
     """
@@ -38,8 +39,10 @@ def apply_rotary(x: Any, cos: Any, sin: Any, seqlen_offsets: Union[int, Any] = 0
                  conjugate: bool = False) -> Any:
     """apply_rotary_emb in the order of flash_attn.ops.triton.rotary. conjugate: rotates back."""
     _check(x, cos, sin, seqlen_offsets, cu_seqlens)
-    positions = _positions(x, seqlen_offsets, cu_seqlens)
+    positions, outside = _positions(x, seqlen_offsets, cu_seqlens)
     turned = _turned(x, cos[positions].unsqueeze(-2), (-sin if conjugate else sin)[positions].unsqueeze(-2), interleaved)
+    if outside is not None:
+        turned = torch.where(outside[:, None, None], x, turned)
     return x.copy_(turned) if inplace else turned
 
 
@@ -147,15 +150,15 @@ def _check(x: Any, cos: Any, sin: Any, offsets: Any, cu_seqlens: Any) -> None:
                              f"0 or more, and with x's {x.shape[1]} tokens no more than cos's {cos.shape[0]} positions")
 
 
-def _positions(x: Any, offsets: Any, cu_seqlens: Any) -> Any:
-    """[batch or 1, seqlen] of each token, or [total]."""
+def _positions(x: Any, offsets: Any, cu_seqlens: Any) -> Tuple[Any, Optional[Any]]:
+    """[batch or 1, seqlen] of each token, or [total], and then which tokens are of no sequence: their position is 0."""
     if cu_seqlens is None:
         first = offsets[:, None] if isinstance(offsets, torch.Tensor) else offsets
-        return torch.arange(x.shape[1], device=x.device)[None] + first
-    tokens = torch.arange(x.shape[0], device=x.device)
-    sequences = torch.searchsorted(cu_seqlens, tokens.to(cu_seqlens.dtype), right=True) - 1
+        return torch.arange(x.shape[1], device=x.device)[None] + first, None
+    tokens, sequences = sequences_of(x.shape[0], cu_seqlens)
     first = offsets[sequences] if isinstance(offsets, torch.Tensor) else offsets
-    return tokens - cu_seqlens[sequences] + first
+    outside = (tokens < cu_seqlens[0]) | (tokens >= cu_seqlens[-1])
+    return (tokens - cu_seqlens[sequences] + first).masked_fill(outside, 0), outside
 
 
 def _pairs(x: Any, interleaved: bool) -> Tuple[Any, Any]:
