@@ -170,12 +170,18 @@ std::int64_t rotary_dim(ModelReader& model, const KnownType& known, std::int64_t
     if (const auto given = model.count({"rotary_dim"})) return *given;
     constexpr std::int64_t kOfGptj = 64;
     if (known.name == "gptj" || known.name == "codegen") return kOfGptj;
-    const double part =
-        model
-            .positive({"rope_scaling.partial_rotary_factor", "rope_parameters.partial_rotary_factor",
-                       "partial_rotary_factor", "rotary_pct"})
-            .value_or(known.rotated);
-    return static_cast<std::int64_t>(static_cast<double>(columns) * part);
+    const ModelReader::Names names = {"rope_scaling.partial_rotary_factor",
+                                      "rope_parameters.partial_rotary_factor", "partial_rotary_factor",
+                                      "rotary_pct"};
+    const double part = model.positive(names).value_or(known.rotated);
+    const double rotated = static_cast<double>(columns) * part;
+    // None would be taken for all.
+    if (part > 1.0 || rotated < 1.0)
+        throw InvalidRequest(
+            model.find(names)->field, fmt::format("{}", part),
+            fmt::format("a part of the {} columns of a head: a number up to 1, and at least one column",
+                        columns));
+    return static_cast<std::int64_t>(rotated);
 }
 
 // Cohere 2 has positions in the layers with a window alone.
@@ -215,8 +221,7 @@ void set_norms(ModelReader& model, const KnownType& known, AttentionSpec& spec,
 std::string other_norm(ModelReader& model, const KnownType& known) {
     if (known.norms != without) return "";
     for (const std::string_view name : {"qk_layernorm", "use_qk_norm", "qk_norm"}) {
-        const auto found = model.find({name});
-        if (found && found->value == true) return found->field;
+        if (model.is_true({name})) return model.find({name})->field;
     }
     return "";
 }

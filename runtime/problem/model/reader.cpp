@@ -38,9 +38,16 @@ std::string string_member(const json& object, std::string_view name) {
     return found != nullptr && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+// What is nothing but an object, null or false where a file is sound: its fields would be passed over.
+constexpr std::string_view kObjects[] = {"text_config",        "llm_config",   "language_config",
+                                         "thinker_config",     "rope_scaling", "rope_parameters",
+                                         "quantization_config"};
+
 bool true_member(const json& object, std::string_view name) {
     const json* found = member(object, name);
-    return found != nullptr && found->is_boolean() && found->get<bool>();
+    if (found == nullptr || found->is_null()) return false;
+    if (!found->is_boolean()) throw InvalidRequest(std::string(name), describe(*found), "true or false");
+    return found->get<bool>();
 }
 
 // An object that says no model_type is of the one given.
@@ -67,8 +74,17 @@ ModelReader::ModelReader(std::string_view text) {
     encoder_decoder_ =
         true_member(part(), "is_encoder_decoder") || class_of(model_type_) == TypeClass::encoder_decoder;
     if (encoder_decoder_) read_.insert("encoder");  // refused by name, whatever it is
+    check_objects();
     descend();
     settle_type();
+}
+
+void ModelReader::check_objects() const {
+    for (const std::string_view name : kObjects) {
+        const json* value = member(part(), name);
+        if (value == nullptr || value->is_null() || value->is_object() || *value == false) continue;
+        throw InvalidRequest(field(name), describe(*value), "an object");
+    }
 }
 
 // Into the part that describes the language model, e.g. text_config of a model that also sees images.
@@ -102,6 +118,7 @@ bool ModelReader::enter(std::string_view name) {
     } else if (name != "thinker_config" && !given_type.empty()) {
         take_type(given_type);  // a thinker holds the text in its turn
     }
+    check_objects();
     return true;
 }
 

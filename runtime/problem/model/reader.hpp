@@ -107,6 +107,7 @@ class ModelReader {
     void visit_unread(const Visit& visit) const;
 
   private:
+    void check_objects() const;  // of the innermost part
     void descend();
     void settle_type();
     void take_type(std::string_view type);

@@ -99,6 +99,10 @@ bool is_mamba_hybrid(ModelReader& model) {
 Words listed(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
     Words words = as_words(found);
     check_length(found, words.size(), layers);
+    if (words.size() > layers)
+        model.note(
+            fmt::format("{} has {} entries, but the model has {} layers: the entries after these are left out",
+                        found.field, words.size(), layers));
     words.resize(layers);
     if (model.code() == "minimax" && given_window(model))
         std::ranges::replace(words, kFull, std::string(kSliding));
@@ -249,8 +253,13 @@ Words all_full(std::size_t layers) {
 Words last_of_n_full(ModelReader& model, const ModelReader::Found& found, std::size_t layers) {
     const bool may_be_off = model.code() == "exaone4" || model.type_class() == TypeClass::unknown;
     if (may_be_off && !given_window(model)) return all_full(layers);
-    if (found.value.is_string() && !found.value.get_ref<const std::string&>().empty()) {
+    const bool may_be_letters =
+        model.code() == "exaone4" || model.code() == "exaone_moe" || model.type_class() == TypeClass::unknown;
+    if (found.value.is_string() && may_be_letters) {
         const auto& letters = found.value.get_ref<const std::string&>();
+        if (letters.empty() || letters.find_first_not_of("LG") != letters.npos)
+            refuse(found, fmt::format("a number of layers from 1 to {}, or letters L and G, such as LLLG",
+                                      kMostLayers));
         return make_words(layers, [&](std::size_t layer) {
             return sliding_if(layer + 1 != layers && letters[layer % letters.size()] == 'L');
         });

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "attnsmith/coverage.hpp"
 #include "attnsmith/spec.hpp"
@@ -108,6 +109,24 @@ TEST_CASE("norms and rotations are those of the type's code", "[model][append]")
     for (const ModelAttention& append : cohere)
         CHECK(append.request.spec.rope ==
               (append.name == "sliding_attention/append" ? Rope::interleaved : Rope::none));
+}
+
+TEST_CASE("an append is refused by the field that says what it does in no way", "[model][append]") {
+    for (const auto& [type, members, field] :
+         {std::tuple{"phi", R"("qk_layernorm": 1)", "qk_layernorm"},
+          {"phi", R"("qk_layernorm": "true")", "qk_layernorm"},
+          {"cohere", R"("use_qk_norm": "true")", "use_qk_norm"},
+          {"llama", R"("use_qk_norm": 1)", "use_qk_norm"},
+          {"llama", R"("partial_rotary_factor": 0.005)", "partial_rotary_factor"},
+          {"llama", R"("partial_rotary_factor": 1e20)", "partial_rotary_factor"},
+          {"llama", R"("partial_rotary_factor": 1.5)", "partial_rotary_factor"},
+          {"gpt_neox", R"("rotary_pct": 0.001)", "rotary_pct"},
+          {"llama", R"("rope_scaling": {"partial_rotary_factor": 0.005})",
+           "rope_scaling.partial_rotary_factor"}}) {
+        INFO(type << " " << members);
+        const std::string config = of_type(type, std::string(", ") + members);
+        CHECK(refused([&] { parse_model(config, kMapping); }).field() == field);
+    }
 }
 
 TEST_CASE("what an append assumes, and what the model does before it, is noted", "[model][append]") {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <ctime>
@@ -71,6 +72,17 @@ TEST_CASE("which layers slide", "[model]") {
         CHECK(summary(model) == attentions);
         CHECK(model.unsupported.empty());
     }
+}
+
+TEST_CASE("entries for more layers than there are get a note", "[model]") {
+    std::string entries = R"("full_attention")";
+    for (int i = 0; i < 12; ++i) entries += R"(, "full_attention")";
+    const Model model = parse_model(untyped_with(R"("layer_types": [)" + entries + "]"));
+    REQUIRE_FALSE(model.attentions.empty());
+    const auto& notes = model.attentions.front().notes;
+    CHECK(std::ranges::any_of(notes, [](const std::string& note) {
+        return contains(note, "layer_types has 13 entries, but the model has 12 layers");
+    }));
 }
 
 TEST_CASE("newer files call a Mamba layer beside attention linear_attention", "[model]") {
