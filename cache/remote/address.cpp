@@ -1,6 +1,8 @@
 #include "cache/remote/address.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <system_error>
 
 #include "cache/remote/letters.hpp"
 #include "cache/remote/s3.hpp"
@@ -26,7 +28,13 @@ bool has(std::string_view text, char letter) { return text.find(letter) != kNone
 
 bool is_digit(char letter) { return letter >= '0' && letter <= '9'; }
 
-bool all_digits(std::string_view text) { return std::ranges::all_of(text, is_digit); }
+// The number of a port, or nothing, which is the scheme's own.
+bool is_port(std::string_view text) {
+    unsigned number = 1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    return text.empty() || (is_number && number >= 1 && number <= 65535);
+}
 
 // "[::1]" at the beginning of a host, with its brackets; empty where there is none.
 std::string_view ipv6_of(std::string_view host) {
@@ -59,7 +67,7 @@ bool is_host(std::string_view text) {
         if (name.empty() || !std::ranges::all_of(name, is_host_letter)) return false;
     }
     const std::string_view port = text.substr(name.size());
-    return port.empty() || (port.front() == ':' && all_digits(port.substr(1)));
+    return port.empty() || (port.front() == ':' && is_port(port.substr(1)));
 }
 
 bool has_port(std::string_view authority) {
@@ -78,17 +86,20 @@ bool may_have_user(std::string_view address) {
     return has(rest, '@') && has(without_ipv6_host(before), ':');
 }
 
-// True if user-info and host of an address with an @ can be told apart for certain.
+// True if user-info, host and port of an address can be told apart for certain.
 bool is_certain(std::string_view address) {
     const std::string_view authority = authority_of(address);
     const std::string_view rest = after_scheme(address).substr(authority.size());
     const std::size_t user = authority.find('@');
-    if (user == kNone) return !may_have_user(address);
+    if (user == kNone) return !may_have_user(address) && (is_s3_address(address) || is_host(authority));
     if (has(rest, '@') || has(authority.substr(user + 1), '@')) return false;
     if (std::ranges::any_of(authority, is_blank_or_control)) return false;
     if (is_s3_address(address)) return true;  // which has no user, as s3_url() says
     return is_host(authority.substr(user + 1)) && std::ranges::none_of(rest, is_blank_or_control);
 }
+
+// An @, or one that was encoded with the rest of a password.
+bool may_end_user_info(std::string_view text) { return has(text, '@') || text.find("%40") != kNone; }
 
 bool is_plain_directory(std::string_view place) {
     return place.starts_with('/') || place.starts_with("./") || place.starts_with("../");
@@ -131,12 +142,12 @@ bool is_misspelt(std::span<const std::string> parts, std::size_t index, bool div
 
 std::optional<PlaceFault> fault_of(std::span<const std::string> parts, std::size_t index, bool divided) {
     const std::string_view place = parts[index];
-    if (has(place, '@')) {
-        if (is_remote_address(place)) {
-            if (!is_certain(place)) return PlaceFault::user_info;
-        } else if (!is_plain_directory(place) || holds_scheme(place)) {
-            return PlaceFault::user_info;
-        }
+    if (is_remote_address(place)) {
+        if ((has(place, '@') || !host_of(place).empty()) && !is_certain(place)) return PlaceFault::user_info;
+    } else if (has(place, '@') && (!is_plain_directory(place) || holds_scheme(place))) {
+        return PlaceFault::user_info;
+    }
+    if (may_end_user_info(place)) {
         for (const std::string& before : parts.first(index)) {
             if (!is_remote_address(before)) continue;
             if (!has(after_scheme(before), '/')) return PlaceFault::after_host;
@@ -224,7 +235,7 @@ std::optional<FaultyPlace> faulty_place(std::span<const std::string> parts, bool
 }
 
 bool may_hold_password(std::span<const std::string> parts) {
-    return std::ranges::any_of(parts, [](std::string_view part) { return has(part, '@'); });
+    return std::ranges::any_of(parts, [](std::string_view part) { return may_end_user_info(part); });
 }
 
 }  // namespace attnsmith::cache

@@ -26,8 +26,8 @@ bool names_user(std::string_view address);
 std::vector<std::string> split_places(std::string_view list);
 
 enum class PlaceFault {
-    user_info,   // it has an @, and is neither a directory nor an address whose user-info can be read
-    after_host,  // it has an @ and comes after an address that may end within a password
+    user_info,   // neither a directory nor an address whose user-info, host and port can be read
+    after_host,  // it has an @ or %40 and comes after an address that may end within a password
     misspelt,    // it was meant for an address, but would be a directory's name
 };
 

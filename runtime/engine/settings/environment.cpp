@@ -158,8 +158,9 @@ const char* remedy_for(cache::PlaceFault fault, bool may_hold_password) {
     if (fault == cache::PlaceFault::misspelt && may_hold_password) fault = cache::PlaceFault::user_info;
     switch (fault) {
         case cache::PlaceFault::user_info:
-            return "an address whose user and password can be told from its host (http://HOST/PATH, "
-                   "https://HOST/PATH or s3://BUCKET/PREFIX, in small letters): in a user and a password, "
+            return "an address whose user and password can be told from its host (http://HOST:PORT/PATH, "
+                   "https://HOST/PATH or s3://BUCKET/PREFIX, in small letters, a port from 1 to 65535): in a "
+                   "user and a password, "
                    "write / as %2F, : as %3A, ? as %3F, # as %23 and @ as %40, or set ATTNSMITH_CACHE_USER "
                    "to USER:PASSWORD instead; in a path, write @ as %40; a directory with @ in its name "
                    "begins with /, ./ or ../";
@@ -177,12 +178,13 @@ const char* remedy_for(cache::PlaceFault fault, bool may_hold_password) {
     return "";
 }
 
-// A list with an @ is not quoted at all: where its parts are wrong, any of them may be part of a password.
+// A list with an @, or an address that cannot be read, is not quoted at all: where its parts are wrong, any
+// of them may be part of a password.
 void refuse_faulty_places(const Settings& settings) {
     const std::vector<std::string>& places = settings.cache_dirs;
     const auto found = cache::faulty_place(places, settings.cache_dirs_named_by == kCacheVariable);
     if (!found) return;
-    const bool hidden = cache::may_hold_password(places);
+    const bool hidden = cache::may_hold_password(places) || found->fault == cache::PlaceFault::user_info;
     const std::string shown = hidden ? fmt::format("part {} of {} (not shown, since it may hold a password)",
                                                    found->index + 1, places.size())
                                      : problem::quote(cache::shown_address(places[found->index]));

@@ -97,6 +97,17 @@ TEST_CASE("an @ is in a directory or in an address that can be read") {
         CHECK(fault_of_places({"/d", address}) == PlaceFault::user_info);
     }
     CHECK(fault_of_places({"/d", "http://user:word@host:x/k"}) == PlaceFault::user_info);
+    // Without an @, the word after a host's colon may be a password as well.
+    for (const std::string address :
+         {"http://user:word%40host:9/k", "http://user:word", "http://user:12word/k",
+          "http://user:word\xef\xbc\xa0host/k", "http://host:0/k", "http://host:65536/k",
+          "https://host:99999999999/k", "http://ho st/k"}) {
+        INFO(address);
+        CHECK(fault_of_places({"/d", address}) == PlaceFault::user_info);
+    }
+    for (const std::string address :
+         {"http://host:1/k", "https://host:65535", "http://host:/k", "http://[::1]:80"})
+        CHECK_FALSE(fault_of_places({"/d", address}));
     CHECK(fault_of_places({"/d:http://user:word@host"}) == PlaceFault::user_info);
     CHECK(fault_of_places({"/d:http:user:word@host"}) == PlaceFault::user_info);
 }
@@ -106,7 +117,7 @@ TEST_CASE("after an address that may end within a password, an @ is an error") {
          {"/d:http://user:/word@host/k", "/d:http://user:./word@host", "/d:http://user:../word@host",
           "/d:http://user:a:/b:/word@host", "/d:http://a@b.c:/word@host", "/d:http://user?x:/word@host",
           "/d:https://host:http://user:word@other/k", "/d:http://user:12/a:/word@host",
-          "/d:s3://id:/secret@bucket"}) {
+          "/d:s3://id:/secret@bucket", "/d:http://user:word%40host/k", "/d:http://user:/word%40host"}) {
         INFO(list);
         CHECK(fault_of_list(list) == PlaceFault::after_host);
     }
