@@ -331,6 +331,21 @@ class PushPull(CliTest):
         self.assertIn("1 bad entries were left out", result.err)
         self.assertTrue(broken.exists(), "a push changes nothing in the cache")
 
+    def test_broken_entries_of_an_unknown_sm_are_told(self):
+        """Of an entry that is cut off in its metadata nothing says which SM it is for."""
+        total = self.compiled()
+        broken = sorted((self.folder / "own").glob("??/*.entry"))[0]
+        broken.write_bytes(broken.read_bytes()[:100])
+        sms = ["--sm", MERGES[-1]]
+        pushed = self.push(*sms, "--json")
+        exported = self.run_cli("cache", "export", "--cache", "own", "-o", "some.bundle", *sms, "--json")
+        for result, count in ((pushed, "pushed"), (exported, "entries")):
+            report = result.json()
+            self.assertEqual((result.code, report[count], len(report["bad"])), (1, total - 1, 1))
+            self.assertIn("1 bad entries were left out", result.err)
+        image = self.run_cli("cache", "export", "--cache", "own", "--oci", "image", *sms)
+        self.assert_failed(image, "1 bad entries were left out")
+
     def test_several_remotes(self):
         total = self.compiled()
         with RemoteServer(self.folder / "second") as second:

@@ -35,7 +35,9 @@ Selection::Selection(const Runtime::Impl& runtime, const std::vector<int>& sms,
 
 bool Selection::wants(const cache::ListedEntry& entry) const {
     if (by_specs_ && !needed_.contains(entry.key)) return false;
-    return sms_.empty() || std::ranges::find(sms_, sm_of(entry)) != sms_.end();
+    if (sms_.empty()) return true;
+    const int sm = sm_of(entry);
+    return sm == 0 || std::ranges::find(sms_, sm) != sms_.end();
 }
 
 std::string Selection::describe() const {

@@ -25,6 +25,8 @@ class Selection {
     Selection(const Runtime::Impl& runtime, const std::vector<int>& sms,
               const std::optional<std::vector<AttentionSpec>>& specs);
 
+    // Also a broken entry that does not say its SM: it may be one of these, and who reads it tells what is
+    // wrong.
     bool wants(const cache::ListedEntry& entry) const;
     // "kernels of the model for sm 80, 90"
     std::string describe() const;
