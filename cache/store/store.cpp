@@ -39,6 +39,10 @@ bool newest_first(const Candidate& a, const Candidate& b) {
     return std::tie(b.version, a.layer) < std::tie(a.version, b.layer);
 }
 
+Status broken_miss(const Candidate& candidate, const std::string& reason) {
+    return Status::recoverable_error(EBADMSG, candidate.path, fmt::format("broken cache entry ({})", reason));
+}
+
 }  // namespace
 
 Store::Store(Options options)
@@ -207,10 +211,19 @@ Result<Entry> Store::load(const Candidate& candidate) const {
     return std::move(judged.entry);
 }
 
+Result<Entry> Store::look_at(const Candidate& candidate) const {
+    if (candidate.layer >= layers_.size())
+        return Status::fatal_error(EINVAL, candidate.path, "no such layer");
+    JudgedEntry judged =
+        judge_entry(*layers_[candidate.layer], {candidate.key, candidate.version}, options_, Depth::bytes);
+    if (judged.verdict == Verdict::broken) return broken_miss(candidate, judged.status.message);
+    if (judged.verdict != Verdict::sound) return std::move(judged.status);
+    return std::move(judged.entry);
+}
+
 Status Store::broken_entry(const Candidate& candidate, const FileInfo& broken,
                            const std::string& reason) const {
-    Status miss =
-        Status::recoverable_error(EBADMSG, candidate.path, fmt::format("broken cache entry ({})", reason));
+    Status miss = broken_miss(candidate, reason);
     if (candidate.layer != kWritableLayer) {
         troubles_.tell_once(Trouble::broken_in_layer,
                             fmt::format("passed over in a read-only layer: {}", miss.to_string()));

@@ -67,6 +67,8 @@ class Store {
     // EPROTONOSUPPORT when it is of another format version, EPERM when it is not trusted (whether its
     // directory is, candidates() has judged), else what the system said.
     Result<Entry> load(const Candidate& candidate) const;
+    // The same, but leaves everything as it is: a broken entry where it lies, stamps and counters.
+    Result<Entry> look_at(const Candidate& candidate) const;
 
     // Why candidates() passes over layers: those that are missing, not trusted, or not readable. Warns of
     // nothing.

@@ -299,6 +299,21 @@ class Prewarm(CliTest):
         text = self.assert_ok(self.run_cli(*command, "--dry-run")).out
         self.assertIn(f"{done['summary']['total']} hits, 0 to compile; nothing was changed", text)
 
+    def test_what_changes_nothing_leaves_broken_entries(self):
+        total = self.prewarm_small("kernels")["summary"]["total"]
+        broken = sorted((self.folder / "kernels").glob("??/*.entry"))[0]
+        broken.write_bytes(broken.read_bytes()[:100])
+        stamps = {path: path.stat().st_mtime_ns for path in (self.folder / "kernels").rglob("*")}
+        command = ["prewarm", *SMALL, "--sm", "90", "--cache", "kernels"]
+        summary = self.assert_ok(self.run_cli(*command, "--dry-run", "--json")).json()["summary"]
+        self.assertEqual((summary["hits"], summary["misses"]), (total - 1, 1))
+        self.run_cli("plan", *SMALL, "--sm", "90", "--cache", "kernels")
+        self.run_cli("cache", "explain", *SMALL, "--sm", "90", "--cache", "kernels")
+        self.assertEqual({path: path.stat().st_mtime_ns for path in (self.folder / "kernels").rglob("*")}, stamps)
+        again = self.run_cli(*command, "--json")
+        self.assertIn("quarantined a broken cache entry", again.err)
+        self.assertEqual((again.json()["summary"]["hits"], again.json()["summary"]["compiled"]), (total - 1, 1))
+
     def test_unsupported_parts_may_be_allowed(self):
         for more in (["--dry-run"], ["--cache", "kernels"]):
             command = ["prewarm", "--model", PARTIAL, "--sm", "80", *more]

@@ -55,11 +55,15 @@ Cubins::Cubins(const Settings& settings, std::shared_ptr<const Log> log)
       flights_(store_, settings.compile_threads) {}
 
 std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source) const {
-    return find(source, [](const Cubin&) { return std::nullopt; });
+    return find(
+        source, [](const Cubin&) { return std::nullopt; }, [](const cache::Candidate&, const std::string&) {},
+        Purpose::look);
 }
 
-Cubins::Loaded Cubins::load(const KernelSource& source, const cache::Candidate& candidate) const {
-    cache::Result<cache::Entry> entry = store_.load(candidate);
+Cubins::Loaded Cubins::load(const KernelSource& source, const cache::Candidate& candidate,
+                            Purpose purpose) const {
+    cache::Result<cache::Entry> entry =
+        purpose == Purpose::use ? store_.load(candidate) : store_.look_at(candidate);
     if (!entry) return {nullptr, entry.status().message};
     ReadEntry read = read_for(source, candidate, std::move(entry).value());
     if (read.cubin) return {std::move(read.cubin), {}};
@@ -70,17 +74,18 @@ Cubins::Loaded Cubins::load(const KernelSource& source, const cache::Candidate& 
 }
 
 std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Accept& accept) const {
-    return find(source, accept, [](const cache::Candidate&, const std::string&) {});
+    return find(
+        source, accept, [](const cache::Candidate&, const std::string&) {}, Purpose::use);
 }
 
 std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Accept& accept,
-                                          const PassedOver& passed_over) const {
+                                          const PassedOver& passed_over, Purpose purpose) const {
     const cache::Version only = exact_toolchain_ ? compiler_.toolchain() : cache::Version{};
     for (const cache::Candidate& candidate : store_.candidates(source.key)) {
         if (exact_toolchain_ && candidate.version != only) continue;
         Loaded loaded;
         try {
-            loaded = load(source, candidate);
+            loaded = load(source, candidate, purpose);
         } catch (const std::bad_alloc&) {
             (*log_)(LogLevel::debug, "cache: {}: there is no memory for it", candidate.path);
             loaded.fault = "there is no memory for it";
@@ -99,9 +104,10 @@ std::shared_ptr<const Cubin> Cubins::find(const KernelSource& source, const Acce
 
 Cubins::Taken Cubins::take_stored(const KernelSource& source, const Accept& accept) const {
     Taken taken;
-    taken.cubin = find(source, accept, [&](const cache::Candidate& candidate, const std::string& reason) {
+    const PassedOver note = [&](const cache::Candidate& candidate, const std::string& reason) {
         taken.passed_over.push_back(fmt::format("{}: {}", candidate.path, reason));
-    });
+    };
+    taken.cubin = find(source, accept, note, Purpose::use);
     if (taken.cubin) {
         store_.count(cache::Event::hit);
         return taken;
@@ -212,7 +218,7 @@ Cubins::Compiled Cubins::compile(const KernelSource& source) const {
 bool Cubins::is_stored(const KernelSource& source, const cache::Version& toolchain) const {
     const auto candidates = store_.candidates(source.key);
     return std::any_of(candidates.begin(), candidates.end(), [&](const cache::Candidate& candidate) {
-        return candidate.version == toolchain && load(source, candidate).cubin != nullptr;
+        return candidate.version == toolchain && load(source, candidate, Purpose::use).cubin != nullptr;
     });
 }
 

@@ -51,8 +51,9 @@ class Cubins {
         return kernel_source(kernel, compiler_.source_options());
     }
 
-    // What stands in the cache for the kernel, newest toolchain first; never compiles. Null: nothing usable.
-    // Where only one toolchain's entries may be used, opens NVRTC, and throws LibraryMissing.
+    // What stands in the cache for the kernel, newest toolchain first; compiles nothing, and leaves the cache
+    // as it is, broken entries and stamps included. Null: nothing usable. Where only one toolchain's entries
+    // may be used, opens NVRTC, and throws LibraryMissing.
     std::shared_ptr<const Cubin> find(const KernelSource& source) const;
 
     // Offers each cubin that there is, newest toolchain first, to `accept`, until it takes one; else compiles
@@ -96,10 +97,11 @@ class Cubins {
         std::shared_ptr<const Cubin> cubin;
         std::string fault;
     };
-    Loaded load(const KernelSource& source, const cache::Candidate& candidate) const;
+    enum class Purpose { use, look };
+    Loaded load(const KernelSource& source, const cache::Candidate& candidate, Purpose purpose) const;
     using PassedOver = std::function<void(const cache::Candidate& candidate, const std::string& reason)>;
     std::shared_ptr<const Cubin> find(const KernelSource& source, const Accept& accept,
-                                      const PassedOver& passed_over) const;
+                                      const PassedOver& passed_over, Purpose purpose) const;
     Compiled compile(const KernelSource& source) const;
     // Why not; empty where it is published.
     std::string publish(const KernelSource& source, const Cubin& cubin) const;

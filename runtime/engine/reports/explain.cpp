@@ -48,7 +48,7 @@ std::vector<KernelEntry> entries_of(const cache::Digest& key, std::span<const Ke
 std::string fault_of(const cache::Store& store, const cache::ListedEntry& listed,
                      const KernelSource* source) {
     const cache::Candidate candidate{listed.key, listed.version, listed.layer, listed.path};
-    cache::Result<cache::Entry> entry = store.load(candidate);
+    cache::Result<cache::Entry> entry = store.look_at(candidate);
     if (!entry) return entry.status().message;
     if (auto fault = find_fault(listed.key, listed.version, *entry)) return std::move(*fault);
     if (source != nullptr) return read_for(*source, candidate, std::move(entry).value()).fault;
