@@ -120,6 +120,20 @@ class DoctorRemotes(CliTest):
         self.assertEqual(missing["state"], "warn")
         self.assertIn("nothere", missing["text"])
 
+    def test_what_stops_pushing_fails_where_writing_is_asked_for(self):
+        other = self.key_id("other")
+        for given, words in (({}, "nothing is pushed"), ({"ATTNSMITH_CACHE_SIGN_KEY": "other"}, f"key {other}, which is not trusted"),
+                             ({"ATTNSMITH_CACHE_SIGN_KEY": "nothere"}, "nothere")):
+            with self.subTest(**given):
+                result = self.run_cli("doctor", "--json", "--write", "--cache", "own", "--cache", self.server.address,
+                                      env={**self.trusting, **given})
+                check = next(check for check in result.json()["checks"] if check["name"] == "sign key")
+                self.assertEqual((check["state"], result.code), ("fail", 1))
+                self.assertIn(words, check["text"])
+        result = self.run_cli("doctor", "--json", "--write", "--cache", "own", "--cache", self.server.address,
+                              env={**self.trusting, "ATTNSMITH_CACHE_SIGN_KEY": "key"})
+        self.assertEqual({check["state"] for check in result.json()["checks"] if check["name"] == "sign key"}, {"ok"})
+
     def test_variables_that_nobody_reads(self):
         result = self.run_cli("doctor", "--json", "--cache", "own", env={"ATTNSMITH_CACHE_TRUST_KEY": "key.pub"})
         check = next(check for check in result.json()["checks"] if check.get("variable") == "ATTNSMITH_CACHE_TRUST_KEY")

@@ -26,7 +26,7 @@ using engine::KernelEntry;
 
 std::string age_text(std::int64_t seconds) {
     constexpr std::int64_t kMinute = 60, kHour = 60 * kMinute, kDay = 24 * kHour;
-    if (seconds < 2 * kMinute) return fmt::format("{} s", std::max<std::int64_t>(seconds, 0));
+    if (seconds < 2 * kMinute) return fmt::format("{} s", seconds);
     if (seconds < 2 * kHour) return fmt::format("{} min", seconds / kMinute);
     if (seconds < 2 * kDay) return fmt::format("{} h", seconds / kHour);
     return fmt::format("{} days", seconds / kDay);

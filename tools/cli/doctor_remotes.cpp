@@ -196,8 +196,8 @@ Finding write_finding(const RemoteHealth& remote) {
     return finding;
 }
 
-// Whether what is pushed from here would be taken.
-Finding sign_key_finding(const engine::Settings& settings) {
+// Whether what is pushed from here would be taken; `pushes` where that is what was asked.
+Finding sign_key_finding(const engine::Settings& settings, bool pushes) {
     Finding finding{.name = "sign key", .text = settings.sign_key_file, .remedy = {}, .facts = {}};
     finding.facts["file"] = settings.sign_key_file;
     try {
@@ -216,8 +216,18 @@ Finding sign_key_finding(const engine::Settings& settings) {
         finding.text = error.what();
         finding.remedy = "name the file of a secret key that this user may read, and nobody else";
     }
-    finding.health = Health::warn;
+    finding.health = pushes ? Health::fail : Health::warn;
     return finding;
+}
+
+Finding missing_sign_key_finding() {
+    return {.health = Health::fail,
+            .name = "sign key",
+            .text = "none, where only what trusted keys signed is taken: nothing is pushed",
+            .remedy =
+                "name the file of a secret key whose public key is trusted here (--sign-key, "
+                "ATTNSMITH_CACHE_SIGN_KEY)",
+            .facts = nlohmann::ordered_json::object()};
 }
 
 }  // namespace
@@ -238,7 +248,10 @@ std::vector<Finding> remote_findings(const engine::Settings& settings,
         }
         if (write) findings.push_back(write_finding(remote));
     }
-    if (!settings.sign_key_file.empty()) findings.push_back(sign_key_finding(settings));
+    if (!settings.sign_key_file.empty())
+        findings.push_back(sign_key_finding(settings, write));
+    else if (write && !settings.trusted_keys.empty())
+        findings.push_back(missing_sign_key_finding());
     for (const std::string& warning : settings.http.warnings)
         findings.push_back({.health = Health::warn,
                             .name = "remote",

@@ -1,6 +1,8 @@
 #include "engine/settings/entry_times.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <ctime>
 
 namespace attnsmith::engine {
@@ -14,7 +16,8 @@ std::string utc_text(cache::FileTime time) {
 }
 
 std::int64_t age_seconds(cache::FileTime time) {
-    return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now() - time).count();
+    const auto age = std::chrono::system_clock::now() - time;  // below zero where a clock was put back
+    return std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::seconds>(age).count(), 0);
 }
 
 }  // namespace attnsmith::engine
