@@ -353,6 +353,10 @@ class PushPull(CliTest):
             both = ["--cache", "own", "--cache", self.server.address, "--cache", second.address, "--json"]
             report = self.assert_ok(self.run_cli("cache", "push", *both, env=self.signing)).json()
             self.assertEqual((report["pushed"], len(second.files("cas"))), (total, total))
+            # What one of them lacks is pushed, whichever comes last.
+            shutil.rmtree(self.server.folder)
+            report = self.assert_ok(self.run_cli("cache", "push", *both, env=self.signing)).json()
+            self.assertEqual((report["pushed"], report["present"]), (total, 0))
             # One that fails keeps nothing from the other.
             shutil.rmtree(second.folder)
             self.server.manner = remote_server.answers(500)

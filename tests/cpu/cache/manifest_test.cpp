@@ -109,7 +109,10 @@ TEST_CASE("a hint lists toolchains, newest first") {
     REQUIRE(first);
     CHECK(*first == std::vector<Version>{kVersion});
     many.pop_back();
-    CHECK(parse_hint(kKey, bytes_of(encode_hint(kKey, many, kVersion)))->back() == kVersion);
+    const auto longest = parse_hint(kKey, bytes_of(encode_hint(kKey, many, kVersion)));
+    REQUIRE(longest);
+    CHECK(longest->size() == 16);
+    CHECK(longest->back() == kVersion);
     const std::string full = encode_hint(kKey, many, kVersion);
     CHECK(parse_hint(kKey, bytes_of(replaced(full, "[", "[\"14.1.0\","))).status().error_number == EBADMSG);
 }
