@@ -215,6 +215,40 @@ class Plans(PythonTest):
                     lambda model: runtime.cache("push", model=model, sm=90)):
             self.assertIn("UTF-8", str(self.assert_refused("model", ask, text)))
 
+    def test_a_nul_character_is_refused(self):
+        """The library would read no further, and say nothing of what follows."""
+        text = LLAMA.read_text(encoding="utf-8") + "\0garbage"
+        file = self.folder / "config.json"
+        file.write_text(text, encoding="utf-8")
+        runtime = self.runtime()
+        for given in (text, text.encode(), file, str(file), self.folder):
+            for ask in (runtime.model, lambda model: runtime.plan_model(model, 90),
+                        lambda model: runtime.prewarm(models=model, sm=90), lambda model: runtime.coverage(model=model),
+                        lambda model: runtime.cache("push", model=model, sm=90)):
+                error = self.assert_refused("model", ask, given)
+                self.assertIn(f"a NUL character (byte {text.index(chr(0)) + 1}, line {text.count(chr(10)) + 1})", str(error))
+
+    def test_files_are_read_to_their_limit_alone(self):
+        runtime = self.runtime()
+        for field, ask in (("model", runtime.model), ("model", lambda file: runtime.plan_model(file, 90)),
+                           ("model", lambda file: runtime.prewarm(models=file, sm=90)),
+                           ("model", lambda file: runtime.cache("push", model=file, sm=90)),
+                           ("recorded", lambda file: runtime.prewarm(recorded=file, sm=90))):
+            self.assertIn("bytes", self.assert_refused(field, ask, "/dev/zero").accepted)
+
+    def test_a_text_and_a_file_have_the_same_limit(self):
+        text = LLAMA.read_text(encoding="utf-8")
+        file = self.folder / "config.json"
+        most = int(self.assert_refused("model", self.runtime().model, "/dev/zero").accepted.split()[-2])
+        file.write_text(text.ljust(most), encoding="utf-8")
+        for given in (text.ljust(most), file):
+            self.assertEqual(self.runtime().model(given), self.runtime().model(text))
+        file.write_text(text.ljust(most + 1), encoding="utf-8")
+        for given in (text.ljust(most + 1), file):
+            with self.assertRaises(attnsmith.InvalidRequest) as caught:
+                self.runtime().model(given)
+            self.assertIn(f"at most {most} bytes", str(caught.exception))
+
     def test_a_text_may_begin_with_blanks(self):
         text = json.dumps(DEEPSEEK)
         for model in ("\n" + text, " \t" + text):

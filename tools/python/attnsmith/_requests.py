@@ -7,7 +7,6 @@ import math
 import numbers
 import operator
 import os
-import pathlib
 from ctypes import byref
 from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple, get_args
 
@@ -16,6 +15,9 @@ from ._library import Library, library
 from ._integers import shown
 from .errors import InvalidRequest
 from .words import CacheOperation, ModelCoverage, Request
+
+_MOST_MODEL_BYTES = 16 << 20  # the library takes no longer text
+_MOST_RECORDED_BYTES = 64 << 20  # as much as the command reads
 
 
 def _plain(name: str, value: Any, accepted: str = "a number, a bool or a word") -> Any:
@@ -120,6 +122,14 @@ def text(name: str, value: Any) -> Optional[bytes]:
     return encoded
 
 
+def path_of(name: str, value: Any) -> str:
+    """A path as text. Raises InvalidRequest."""
+    encoded = text(name, value)
+    if encoded is None:
+        raise InvalidRequest(name, "None", "a path")
+    return os.fsdecode(encoded)
+
+
 def cache_operation(operation: Any) -> Optional[bytes]:
     if not isinstance(operation, str) or "\0" in operation:
         known = get_args(CacheOperation)
@@ -132,9 +142,7 @@ def cache_options(options: Mapping[str, Any]) -> bytes:
     given = {name: value for name, value in options.items() if value is not None}
     for name in ("file", "oci"):
         if name in given:
-            path = text(name, given[name])
-            assert path is not None
-            given[name] = os.fsdecode(path)
+            given[name] = path_of(name, given[name])
     if "sm" in given:
         given["sm"] = compute_capabilities(given["sm"])
     model = given.pop("model", None)
@@ -204,17 +212,32 @@ def is_one_model(models: Any) -> bool:
     return isinstance(models, (str, bytes, os.PathLike, Mapping)) or hasattr(models, "to_dict")
 
 
+def _file_text(name: str, file: str, most_bytes: int, wanted: str, instead: str = "") -> bytes:
+    """The text of a file, which is read no further than to one byte over the most. `wanted`: what it is to be; `instead`: what
+    the caller can do when it cannot be read. Raises InvalidRequest naming the argument."""
+    try:
+        with open(file, "rb") as opened:
+            text = opened.read(most_bytes + 1)
+    except OSError as error:
+        raise InvalidRequest(name, file, f"{wanted} that can be read ({error.strerror}){instead}") from error
+    if len(text) > most_bytes:
+        raise InvalidRequest(name, f"{file} of over {most_bytes} bytes", f"{wanted} of at most {most_bytes} bytes")
+    return text
+
+
+def _refuse_nul(name: str, text: bytes, accepted: str, names_line: bool = False) -> None:
+    """The library takes a text to end at a NUL character. Raises InvalidRequest naming the argument, or the line of a file."""
+    at = text.find(b"\0")
+    if at >= 0:
+        line = text.count(b"\n", 0, at) + 1
+        raise InvalidRequest(f"{name}:{line}" if names_line else name, f"a NUL character (byte {at + 1}, line {line})", accepted)
+
+
 def recorded_text(file: Any) -> bytes:
     """What programs recorded in a file."""
-    try:
-        text = pathlib.Path(os.fsdecode(file)).read_bytes()
-    except OSError as error:
-        raise InvalidRequest("recorded", os.fsdecode(file), f"a file that can be read ({error.strerror})") from error
-    except (TypeError, ValueError):  # what is no path, or has characters that none has
-        raise InvalidRequest("recorded", shown(file), "a file, or a list of files") from None
-    if b"\0" in text:
-        line = text[:text.index(b"\0")].count(b"\n") + 1
-        raise InvalidRequest(f"{os.fsdecode(file)}:{line}", "a NUL character", "lines of schema attnsmith.recorded/1")
+    path = path_of("recorded", file)
+    text = _file_text("recorded", path, _MOST_RECORDED_BYTES, "a file of lines of schema attnsmith.recorded/1")
+    _refuse_nul(path, text, "lines of schema attnsmith.recorded/1", names_line=True)
     return text
 
 
@@ -228,6 +251,12 @@ def several(value: Any) -> List[Any]:
 def model_text(model: Any) -> bytes:
     """The text of a config.json, from a dict, a config object of transformers, its text, its file or the model's
     folder."""
+    text = _text_of_model(model)
+    _refuse_nul("model", text, "JSON")
+    return text
+
+
+def _text_of_model(model: Any) -> bytes:
     if hasattr(model, "to_dict"):
         model = model.to_dict()
     if isinstance(model, Mapping):
@@ -240,20 +269,12 @@ def model_text(model: Any) -> bytes:
         except UnicodeEncodeError:
             raise InvalidRequest("model", "a text with a lone surrogate", "text that UTF-8 has") from None
     if not isinstance(model, (str, os.PathLike)):
-        shown = "None" if model is None else f"an object of type {type(model).__name__}"
-        raise InvalidRequest("model", shown,
+        raise InvalidRequest("model", shown(model),
                              "a config.json's file, folder, text or dict, or a config object with to_dict()")
-    path = pathlib.Path(model)
-    try:
-        if path.is_dir():
-            path = path / "config.json"
-        return path.read_bytes()
-    except ValueError:  # of characters that no path has
-        raise InvalidRequest("model", repr(model), "the path of a config.json, or its text, which begins with {") from None
-    except OSError as error:
-        wanted = (f"a config.json that can be read ({error.strerror}), or its folder; nothing is downloaded: "
-                  "AutoConfig.from_pretrained(...) of transformers will do")
-        raise InvalidRequest("model", str(path), wanted) from error
+    file = path_of("model", model)
+    return _file_text("model", os.path.join(file, "config.json") if os.path.isdir(file) else file, _MOST_MODEL_BYTES,
+                      "a config.json", ", or its folder; nothing is downloaded: AutoConfig.from_pretrained(...) of "
+                      "transformers will do")
 
 
 def _config_text(config: Mapping[str, Any]) -> bytes:
