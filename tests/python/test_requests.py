@@ -215,6 +215,37 @@ class Plans(PythonTest):
                     lambda model: runtime.cache("push", model=model, sm=90)):
             self.assertIn("UTF-8", str(self.assert_refused("model", ask, text)))
 
+    def test_a_config_that_is_too_deep(self):
+        deep = {}
+        for _ in range(100000):
+            deep = {"a": deep}
+        for ask in (self.runtime().model, lambda model: attnsmith.cache("push", model=model, sm=90)):
+            self.assert_refused("model", ask, deep)
+
+    def test_a_long_input_is_not_repeated(self):
+        runtime, long = self.runtime(), "x" * 100000
+        for field, ask in (("model", lambda: runtime.model(long)), ("model", lambda: runtime.model(f"/nowhere/{long}")),
+                           ("model", lambda: runtime.model("{\n" * 100000 + "\0")),
+                           ("recorded", lambda: runtime.prewarm(recorded=long, sm=90)),
+                           ("causal", lambda: runtime.plan(**SMALL, causal=long)),
+                           ("sm", lambda: runtime.prewarm({**SMALL, "sm": long}, sm=90)),
+                           ("sm", lambda: runtime.plan(**SMALL, sm=long.encode())),
+                           ("log_level", lambda: self.runtime(log_level=long)),
+                           ("cache_dirs", lambda: self.runtime(cache_dirs=long + "\0")),
+                           ("batch", lambda: runtime.plan(**SMALL, batch=10**5000)),
+                           ("scale", lambda: runtime.plan(**SMALL, scale=10**400))):
+            error = self.assert_refused(field, ask)
+            self.assertLess(len(error.value), 90)
+            self.assertLess(len(str(error)), 300)
+            self.assertEqual(len(str(error).splitlines()), 1)
+        error = self.assert_refused("model", runtime.model, f"/nowhere/{'folder/' * 100}config.json")
+        self.assertRegex(error.value, r"^/nowhere/.*\.\.\..*/config\.json$")
+
+    def test_a_byte_order_mark_before_a_text(self):
+        text = LLAMA.read_text(encoding="utf-8")
+        for model in ("\ufeff" + text, ("\ufeff" + text).encode()):
+            self.assertEqual(self.runtime().model(model), self.runtime().model(text))
+
     def test_a_nul_character_is_refused(self):
         """The library would read no further, and say nothing of what follows."""
         text = LLAMA.read_text(encoding="utf-8") + "\0garbage"

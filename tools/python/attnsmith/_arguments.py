@@ -95,6 +95,15 @@ def check_callable(name: str, value: Any, arguments: str) -> None:
 
 def check_iterable(name: str, value: Any, accepted: str) -> "list[Any]":
     """A list of what is one. Raises InvalidRequest."""
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+    if isinstance(value, (str, bytes)) or not is_iterable(value):
         raise InvalidRequest(name, shown(value), accepted)
     return list(value)
+
+
+def is_iterable(value: Any) -> bool:
+    """False for arrays without axes, too, which have __iter__ as all arrays have it."""
+    try:
+        iter(value)
+    except TypeError:
+        return False
+    return True

@@ -11,6 +11,7 @@ from ctypes import byref
 from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple, get_args
 
 from . import _abi, _reports
+from ._arguments import check_iterable, is_iterable
 from ._library import Library, library
 from ._integers import shown
 from .errors import InvalidRequest
@@ -22,23 +23,33 @@ _MOST_RECORDED_BYTES = 64 << 20  # as much as the command reads
 
 def _plain(name: str, value: Any, accepted: str = "a number, a bool or a word") -> Any:
     """As JSON has it: numbers of other libraries (numpy's) become Python's."""
-    if isinstance(value, (bool, str, int)):
+    if isinstance(value, (bool, str)):
         return value
-    if hasattr(value, "__index__"):
+    if hasattr(value, "__index__") and not isinstance(value, type):
         try:
-            return operator.index(value)
+            integer = operator.index(value)
         except TypeError:  # of a tensor that holds no single integer
-            raise InvalidRequest(name, f"an object of type {type(value).__name__}", accepted) from None
+            raise InvalidRequest(name, shown(value), accepted) from None
+        _finite(name, integer)  # JSON's numbers are no longer
+        return integer
     if isinstance(value, numbers.Real):
-        number = float(value)
-        if not math.isfinite(number):
-            raise InvalidRequest(name, str(number), "a finite number")
-        return number
+        return _finite(name, value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if name.endswith("dtype") and dtype_name(value):
         return dtype_name(value)
     raise InvalidRequest(name, f"an object of type {type(value).__name__}", accepted)
+
+
+def _finite(name: str, value: Any) -> float:
+    """A number as a float. Raises InvalidRequest."""
+    try:
+        number = float(value)
+    except OverflowError:
+        raise InvalidRequest(name, shown(value), "a finite number") from None
+    if not math.isfinite(number):
+        raise InvalidRequest(name, str(number), "a finite number")
+    return number
 
 
 def _plain_values(name: str, value: Any) -> Any:
@@ -63,7 +74,7 @@ def check_words(words: Mapping[str, Any]) -> None:
     """Refuses a word of the plain functions, which the library cannot know, with the request's own."""
     for name, remedy in _WORDS_OF_FUNCTIONS.items():
         if words.get(name) is not None:
-            raise InvalidRequest(name, repr(words[name]), f"{remedy}, as a request has it")
+            raise InvalidRequest(name, shown(words[name]), f"{remedy}, as a request has it")
 
 
 def check_options(options: Mapping[str, Any], models: bool) -> None:
@@ -118,7 +129,7 @@ def text(name: str, value: Any) -> Optional[bytes]:
     except (TypeError, ValueError):  # what is no text, or has characters that no path has
         raise InvalidRequest(name, shown(value), "a path") from None
     if b"\0" in encoded:
-        raise InvalidRequest(name, repr(value), "text without a NUL character")
+        raise InvalidRequest(name, shown(value), "text without a NUL character")
     return encoded
 
 
@@ -168,8 +179,8 @@ def compute_capabilities(sm: Any) -> List[int]:
     "native" alone. Warns of a suffix that says nothing, as in "90f". Raises InvalidRequest."""
     accepted = "compute capabilities such as sm=90, sm=\"9.0\" or sm=[80, 90]"
     if isinstance(sm, (bytes, bytearray, memoryview, Mapping)):  # which can be iterated over, but mean something else
-        raise InvalidRequest("sm", repr(sm), accepted)
-    if isinstance(sm, str) or not isinstance(sm, Iterable):
+        raise InvalidRequest("sm", shown(sm), accepted)
+    if isinstance(sm, str) or not is_iterable(sm):
         given = _plain("sm", sm, accepted)
     else:
         given = [_plain("sm", one, accepted) for one in sm]
@@ -190,16 +201,14 @@ def each(name: str, given: Any, is_one: Callable[[Any], bool]) -> Iterable[Any]:
         return ()
     if is_one(given):
         return (given,)
-    if not isinstance(given, Iterable):
-        raise InvalidRequest(name, f"an object of type {type(given).__name__}", f"one of the {name}, or a list of such")
-    return given
+    return check_iterable(name, given, f"one of the {name}, or a list of such")
 
 
 def refuse_sm(requests: Iterable[Any]) -> None:
     """All that prewarm() builds is for the SMs of its own argument: one in a request would be passed over."""
     for request in requests:
         if is_one_request(request) and request.get("sm") is not None:
-            raise InvalidRequest("sm", f"{request['sm']!r} in a request", "an argument of prewarm(), such as "
+            raise InvalidRequest("sm", f"{shown(request['sm'])} in a request", "an argument of prewarm(), such as "
                                  "sm=[80, 90]")
 
 
@@ -219,7 +228,8 @@ def _file_text(name: str, file: str, most_bytes: int, wanted: str, instead: str 
         with open(file, "rb") as opened:
             text = opened.read(most_bytes + 1)
     except OSError as error:
-        raise InvalidRequest(name, file, f"{wanted} that can be read ({error.strerror}){instead}") from error
+        said = file if file.isprintable() else shown(file)
+        raise InvalidRequest(name, said, f"{wanted} that can be read ({error.strerror}){instead}") from error
     if len(text) > most_bytes:
         raise InvalidRequest(name, f"{file} of over {most_bytes} bytes", f"{wanted} of at most {most_bytes} bytes")
     return text
@@ -263,7 +273,7 @@ def _text_of_model(model: Any) -> bytes:
         return _config_text(model)
     if isinstance(model, bytes):
         return model
-    if isinstance(model, str) and model.lstrip()[:1] in ("{", "["):
+    if isinstance(model, str) and model.lstrip("\ufeff").lstrip()[:1] in ("{", "["):
         try:
             return model.encode()
         except UnicodeEncodeError:
@@ -287,5 +297,5 @@ def _config_text(config: Mapping[str, Any]) -> bytes:
 
     try:
         return json.dumps(config, default=plain).encode()
-    except (TypeError, ValueError) as error:  # keys that are no text, or one that holds itself
+    except (TypeError, ValueError, RecursionError) as error:  # keys that are no text, one that holds itself, or a deep one
         raise InvalidRequest("model", "a dict", f"what JSON can say ({error})") from error
