@@ -1,6 +1,7 @@
 """plan, model, prewarm and cache: what they give, and what they refuse. Nothing here needs a GPU."""
 
 import ctypes
+import inspect
 import json
 import os
 import pickle
@@ -64,6 +65,28 @@ class Plans(PythonTest):
         self.assert_refused("mask", attnsmith.plan, **SMALL, mask=Named(), sm=90)
         self.assert_refused("dtype", attnsmith.plan, **{**SMALL, "dtype": object()}, sm=90)
 
+    def test_classes_of_numbers_are_dtypes(self):
+        """As numpy has them, whose classes have what their objects have, and JAX, whose classes have a dtype."""
+        float16 = type("float16", (), {"itemsize": property(lambda self: 2), "dtype": property(lambda self: None)})
+        bfloat16 = type("bf16_of_jax", (), {"dtype": type("dtype", (), {"__str__": lambda self: "bfloat16", "itemsize": 2})()})
+        for given, word in ((float16, "fp16"), (bfloat16, "bf16")):
+            self.assertEqual(attnsmith.plan(**{**SMALL, "dtype": given}, sm=90)["request"]["dtype"], word)
+            self.assertEqual(self.runtime().model(LLAMA, dtype=given)["attentions"][0]["request"]["dtype"], word)
+        for name, given, example in (("dtype", float, "bf16"), ("kv_dtype", object(), "bf16"), ("index_dtype", int, "int32")):
+            error = self.assert_refused(name, attnsmith.plan, **{**SMALL, name: given}, sm=90)
+            self.assertIn(f'such as "{example}"', error.accepted)
+        self.assertEqual(self.assert_refused("dtype", attnsmith.plan, dtype=float, head_dim=8, q_heads=1).value, "the class float")
+
+    def test_a_model_given_to_what_takes_requests(self):
+        runtime = self.runtime()
+        for word in ("model", "models", "config"):
+            for ask in (lambda: attnsmith.plan(**{word: LLAMA}, sm=90), lambda: runtime.plan(**SMALL, **{word: LLAMA}),
+                        lambda: runtime.prepare(**{word: LLAMA}), lambda: runtime.prewarm({word: LLAMA}, sm=90)):
+                self.assertIn("plan_model(config)", self.assert_refused(word, ask).accepted)
+        for given in (LLAMA, str(LLAMA), LLAMA.read_text(encoding="utf-8"), [str(LLAMA)], [SMALL, LLAMA], [Config({})]):
+            self.assertIn("models=", self.assert_refused("requests", runtime.prewarm, given, sm=90).accepted)
+        self.assertIn("model=", self.assert_refused("request", runtime.coverage, str(LLAMA)).accepted)
+
     def test_without_a_gpu_the_remedy_is_in_the_words_of_python(self):
         runtime = self.runtime(driver_path="/nowhere/libcuda.so")
         for ask in (lambda: runtime.plan(**SMALL), lambda: runtime.plan_model(LLAMA), lambda: runtime.prewarm(SMALL),
@@ -113,6 +136,15 @@ class Plans(PythonTest):
         error = self.assert_refused("dtype", runtime.prewarm, SMALL, dtype="bf16", sm=90)
         self.assertIn("requests={'dtype': ...}", error.accepted)
         self.assertIn("models=", error.accepted)
+        for given in ({"requests": SMALL}, {"models": LLAMA}):
+            for word, near in (("compil", "compile"), ("pushh", "push"), ("dry_run", "compile=False"), ("specs", "requests"),
+                               ("tensor_paralel", "tensor_parallel")):
+                error = self.assert_refused(word, runtime.prewarm, **given, **{word: 1}, sm=90)
+                self.assertEqual(error.accepted, f"{near} (did you mean that?)")
+            error = self.assert_refused("zzzzzz", runtime.prewarm, **given, zzzzzz=1, sm=90)
+            self.assertLess({*inspect.signature(runtime.prewarm).parameters} - {"model_options"},
+                            set(error.accepted.replace("one of ", "").split(", ")))
+            self.assertIn("tensor_parallel", error.accepted)
         error = self.assert_refused("tensor_parallel", runtime.prewarm, SMALL, tensor_parallel=2, sm=90)
         self.assertIn("models=", error.accepted)
 
@@ -433,7 +465,7 @@ class Prewarms(PythonTest):
         self.assert_refused("requests", runtime.prewarm, sm=90)
         self.assert_refused("requests", runtime.prewarm, None, models=None, recorded=None, sm=90)
         self.assert_refused("requests", runtime.prewarm, 7, sm=90)
-        self.assert_refused("request", runtime.prewarm, ["head_dim"], sm=90)
+        self.assert_refused("requests", runtime.prewarm, ["head_dim"], sm=90)
         self.assert_refused("models", runtime.prewarm, models=7, sm=90)
         self.assert_refused("head_dim", runtime.prewarm, {**SMALL, "head_dim": 0}, sm=90)
         self.assert_refused("page_size", runtime.prewarm, SMALL, sm=90, page_size=16)

@@ -11,7 +11,7 @@ from ctypes import byref
 from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple, get_args
 
 from . import _abi, _reports
-from ._arguments import check_iterable, is_iterable
+from ._arguments import check_iterable, is_iterable, refuse_unknown
 from ._library import Library, library
 from ._integers import shown
 from .errors import InvalidRequest
@@ -23,6 +23,9 @@ _MOST_RECORDED_BYTES = 64 << 20  # as much as the command reads
 
 def _plain(name: str, value: Any, accepted: str = "a number, a bool or a word") -> Any:
     """As JSON has it: numbers of other libraries (numpy's) become Python's."""
+    if name.endswith("dtype"):
+        value = dtype_name(value) or value
+        accepted = f'a dtype or its name, such as "{"int32" if name == "index_dtype" else "bf16"}"'
     if isinstance(value, (bool, str)):
         return value
     if hasattr(value, "__index__") and not isinstance(value, type):
@@ -36,9 +39,7 @@ def _plain(name: str, value: Any, accepted: str = "a number, a bool or a word") 
         return _finite(name, value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if name.endswith("dtype") and dtype_name(value):
-        return dtype_name(value)
-    raise InvalidRequest(name, f"an object of type {type(value).__name__}", accepted)
+    raise InvalidRequest(name, shown(value), accepted)
 
 
 def _finite(name: str, value: Any) -> float:
@@ -60,7 +61,10 @@ def _plain_values(name: str, value: Any) -> Any:
 
 
 def dtype_name(value: Any) -> Optional[str]:
-    """"bfloat16", of torch.bfloat16 or a dtype of numpy's kind; None for what is no dtype."""
+    """"bfloat16", of torch.bfloat16, a dtype of numpy's kind, or a class of such scalars (numpy.float16, jax.numpy.bfloat16);
+    None for what is no dtype."""
+    if isinstance(value, type):
+        return dtype_name(getattr(value, "dtype", None)) or (value.__name__ if hasattr(value, "itemsize") else None)
     name = str(value).rpartition(".")[2] if type(value).__name__ == "dtype" else getattr(value, "name", None)
     return name if isinstance(name, str) and hasattr(value, "itemsize") else None
 
@@ -70,16 +74,22 @@ _WORDS_OF_FUNCTIONS = {"causal": 'mask="causal"', "window": "window_left=..., wi
                        "alibi_slopes": "alibi=True", "return_lse": "lse=True"}
 
 
+_WORDS_FOR_MODELS = ("config", "model", "models")
+
+
 def check_words(words: Mapping[str, Any]) -> None:
-    """Refuses a word of the plain functions, which the library cannot know, with the request's own."""
+    """Refuses a word of the plain functions, or of those for models, which the library cannot know, with what takes it."""
+    for name in _WORDS_FOR_MODELS:
+        if words.get(name) is not None:
+            raise InvalidRequest(name, "a model in a request", "plan_model(config) or prewarm(models=config) for a model")
     for name, remedy in _WORDS_OF_FUNCTIONS.items():
         if words.get(name) is not None:
             raise InvalidRequest(name, shown(words[name]), f"{remedy}, as a request has it")
 
 
-def check_options(options: Mapping[str, Any], models: bool) -> None:
+def check_options(options: Mapping[str, Any], models: bool, arguments: Iterable[str]) -> None:
     """Refuses what prewarm() was given by name and no model takes, with the argument that it belongs to. `models`:
-    whether there is a model to take any."""
+    whether there is a model to take any; `arguments`: those that prewarm() has."""
     for name in ("cache", "cache_dir", "cache_dirs"):
         if name in options:
             raise InvalidRequest(name, "an argument of prewarm()", "attnsmith.Runtime(cache_dirs=...).prewarm(...), or the "
@@ -92,9 +102,11 @@ def check_options(options: Mapping[str, Any], models: bool) -> None:
             raise InvalidRequest(name, "an argument of prewarm()",
                                  f"the words of a request in requests={{{name!r}: ...}}{also}")
     check_words(options)
+    for name in options:
+        if name not in ModelCoverage.__annotations__:
+            refuse_unknown(name, "prewarm", [*arguments, *ModelCoverage.__annotations__])
     if options and not models:
-        raise InvalidRequest(next(iter(options)), "an option of a model", "requests, models, recorded, sm, jobs, "
-                             "progress or strict; the options of a model need models=...")
+        raise InvalidRequest(next(iter(options)), "an option of a model", "models=..., of which it is an option")
 
 
 def to_json(words: Mapping[Any, Any]) -> bytes:
@@ -199,15 +211,18 @@ def each(name: str, given: Any, is_one: Callable[[Any], bool]) -> Iterable[Any]:
     """An argument that may be one thing or several, as several; None is nothing. Raises InvalidRequest."""
     if given is None:
         return ()
-    if is_one(given):
+    if is_one(given) or isinstance(given, (str, bytes, os.PathLike)):
         return (given,)
     return check_iterable(name, given, f"one of the {name}, or a list of such")
 
 
-def refuse_sm(requests: Iterable[Any]) -> None:
-    """All that prewarm() builds is for the SMs of its own argument: one in a request would be passed over."""
+def check_requests(requests: Iterable[Any]) -> None:
+    """Refuses what prewarm() takes elsewhere: models, and an SM, which in a request would be passed over."""
     for request in requests:
-        if is_one_request(request) and request.get("sm") is not None:
+        if not is_one_request(request):
+            raise InvalidRequest("requests", shown(request), "a dict of words, or a list of such; prewarm(models=...) takes a "
+                                 "model's config.json, prewarm(recorded=...) a file of records")
+        if request.get("sm") is not None:
             raise InvalidRequest("sm", f"{shown(request['sm'])} in a request", "an argument of prewarm(), such as "
                                  "sm=[80, 90]")
 

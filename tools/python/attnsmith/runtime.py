@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import inspect
 import os
 import threading
 import traceback
@@ -129,7 +130,8 @@ class Runtime(Closable):
             keep_source_dir=_requests.text("keep_source_dir", keep_source_dir), log=self._log,
             log_level=_place_or_default("log_level", log_level, _abi.LOG_LEVELS), no_cache=int(not flag("use_cache", use_cache)),
             compile_threads=fitting("compile_threads", compile_threads, c_int32, 0),
-            cache_trust=place("cache_trust", cache_trust, _abi.CACHE_TRUSTS), toolchain=place("toolchain", toolchain, _abi.TOOLCHAINS),
+            cache_trust=place("cache_trust", cache_trust, _abi.CACHE_TRUSTS),
+            toolchain=place("toolchain", toolchain, _abi.TOOLCHAINS),
             cache_max_bytes=fitting("cache_max_bytes", cache_max_bytes, c_int64, 0) or -1,
             no_cache_source=int(not flag("cache_source", cache_source)), tuning_files=(c_char_p * len(tables))(*tables),
             tuning_file_count=len(tables), record_file=_requests.text("record_file", record_file),
@@ -189,7 +191,7 @@ class Runtime(Closable):
         may be lists: those of all combinations, each once. As model() without "model_type", and with "skipped": [{"name",
         "reason"}], combinations that there are not. Raises InvalidRequest."""
         if request is not None and not _requests.is_one_request(request):
-            raise InvalidRequest("request", f"an object of type {type(request).__name__}", "a dict of words")
+            raise InvalidRequest("request", shown(request), "a dict of words; a model is given by model=...")
         given: Dict[str, Any] = {**(request or {}), **words}
         if model is not None:
             return self._coverage_of_model(model, given)
@@ -377,9 +379,9 @@ class Runtime(Closable):
         """Each distinct spec once, the name of the first attention that has it, and what is to be told: "unsupported",
         "skipped", "warnings"."""
         models = list(_requests.each("models", models, _requests.is_one_model))
-        _requests.check_options(options, bool(models))
+        _requests.check_options(options, bool(models), _arguments_of(Runtime.prewarm))
         requests = list(_requests.each("requests", requests, _requests.is_one_request))
-        _requests.refuse_sm(requests)
+        _requests.check_requests(requests)
         covered = [self.coverage(words) for words in requests]
         covered += [self._coverage_of_model(config, options) for config in models]
         covered += [self._recorded(file) for file in _requests.several(recorded)]
@@ -422,6 +424,12 @@ class Runtime(Closable):
 
 def _ordinal(device: Optional[int]) -> Optional[int]:
     return None if device is None else fitting("device", device, c_int32, 0)
+
+
+def _arguments_of(method: Callable[..., Any]) -> List[str]:
+    """The names that its signature has, without self and those of options."""
+    parameters = inspect.signature(method).parameters.values()
+    return [one.name for one in parameters if one.name != "self" and one.kind is not one.VAR_KEYWORD]
 
 
 def _words_of(request: Mapping[str, Any]) -> Dict[str, Any]:
