@@ -81,6 +81,9 @@ class Arguments(PythonTest):
                      Tensor(1, "int32", (2,)), Tensor("x")):
             with self.subTest(bits=bits):
                 self.assertIn("return_status=True", str(self.assert_refused("bits", attnsmith.CallStatus, bits)))
+        for bits in (-1, 1 << 32, 10**400, Tensor(-1), Tensor(1 << 32)):
+            with self.subTest(bits=getattr(bits, "value", bits)):
+                self.assert_refused("bits", attnsmith.CallStatus, bits)
 
     def test_a_near_miss(self):
         error = self.assert_refused("fa4", flash_attn.install, fa4=True)

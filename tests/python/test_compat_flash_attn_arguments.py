@@ -79,6 +79,11 @@ class Signatures(FlashTest):
         self.assertEqual(public, {*FLASH_ATTENTION_2, "get_scheduler_metadata", "install", "uninstall"})
         self.assertEqual(set(fa.__all__), public)
 
+    def test_what_combines_partial_results_elsewhere_is_named(self):
+        from attnsmith.compat import flash_attn
+        with self.assertRaisesRegex(AttributeError, "flash_attn_combine.*attnsmith.merge_states"):
+            flash_attn.flash_attn_combine
+
     def test_help_says_each_argument_and_what_is_raised(self):
         for name in FLASH_ATTENTION_2:
             with self.subTest(name):

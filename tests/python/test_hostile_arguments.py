@@ -14,6 +14,7 @@ import types
 import unittest
 
 from support import FAKE_CUDA, attnsmith
+from attnsmith._integers import shown
 from test_launch import LaunchTest
 
 
@@ -22,6 +23,48 @@ class Indexed:
 
     def __index__(self):
         raise TypeError("only an array of one element is an integer")
+
+
+class NoAxes:
+    """An array without axes, as numpy has them: of all methods of arrays."""
+
+    ndim, shape, dtype = 0, (), "int64"
+
+    def __iter__(self):
+        raise TypeError("iteration over a 0-d array")
+
+    def __len__(self):
+        raise TypeError("len() of unsized object")
+
+    def __index__(self):
+        return 4
+
+
+class Axis(NoAxes):
+    """An array of two elements, which is not equal to anything, nor unequal."""
+
+    ndim, shape = 1, (2,)
+    __hash__ = None
+
+    def __iter__(self):
+        return iter((4, 5))
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return (4, 5)[index]
+
+    def __bool__(self):
+        raise ValueError("the truth value of an array with more than one element is ambiguous")
+
+    def __index__(self):
+        raise TypeError("only integer scalar arrays can be converted to a scalar index")
+
+    def __eq__(self, other):
+        return self
+
+    __ne__ = __eq__
 
 
 class Word(str):
@@ -52,6 +95,7 @@ PLAIN = [None, True, False, 0, 1, -1, 7, 2**31 - 1, 2**31, -2**31 - 1, 2**63 - 1
          0.5, -3.5, 1e300, float("nan"), float("inf"), 3 + 4j, decimal.Decimal("0.1"), fractions.Fraction(1, 3), "", "causal",
          "e4m3", "NHD", "90", "x" * 300, "nul\0nul", "\udcff", Word("fp16"), b"", b"bf16", bytearray(b"ab"), [], [1], [[]], [None],
          (), (1, 2), (None, None), (-1, 10**30), ("a", "b"), (1, 2, 3), {}, {"a": 1}, {1: 2}, set(), frozenset({1}), range(3),
+         NoAxes(), Axis(), [NoAxes()], [Axis()], 10**400, 10**5000, fractions.Fraction(10**400), {b"a": 1},
          object(), Indexed(), type, int, len, lambda: None, NotImplemented, ..., pathlib.PurePath("/no/such/file"),
          ctypes.c_int(3), memoryview(b"abcd"), slice(1, 2), types.SimpleNamespace()]
 ARRAYS = [interface(), interface(shape=()), interface(shape=(-1, 8, 4, 64)), interface(shape=(2**62, 2**62)),
@@ -162,7 +206,7 @@ class Hostile(LaunchTest):
         except attnsmith.Error:
             return
         except Exception as error:
-            self.fail(f"{name}({', '.join(f'{word}={value!r}' for word, value in changed.items())}) raises "
+            self.fail(f"{name}({', '.join(f'{word}={shown(value)}' for word, value in changed.items())}) raises "
                       f"{type(error).__name__}: {error}")
         if hasattr(result, "close"):
             result.close()

@@ -1,6 +1,7 @@
 """plan, model, prewarm and cache: what they give, and what they refuse. Nothing here needs a GPU."""
 
 import ctypes
+import inspect
 import json
 import os
 import pickle
@@ -64,6 +65,28 @@ class Plans(PythonTest):
         self.assert_refused("mask", attnsmith.plan, **SMALL, mask=Named(), sm=90)
         self.assert_refused("dtype", attnsmith.plan, **{**SMALL, "dtype": object()}, sm=90)
 
+    def test_classes_of_numbers_are_dtypes(self):
+        """As numpy has them, whose classes have what their objects have, and JAX, whose classes have a dtype."""
+        float16 = type("float16", (), {"itemsize": property(lambda self: 2), "dtype": property(lambda self: None)})
+        bfloat16 = type("bf16_of_jax", (), {"dtype": type("dtype", (), {"__str__": lambda self: "bfloat16", "itemsize": 2})()})
+        for given, word in ((float16, "fp16"), (bfloat16, "bf16")):
+            self.assertEqual(attnsmith.plan(**{**SMALL, "dtype": given}, sm=90)["request"]["dtype"], word)
+            self.assertEqual(self.runtime().model(LLAMA, dtype=given)["attentions"][0]["request"]["dtype"], word)
+        for name, given, example in (("dtype", float, "bf16"), ("kv_dtype", object(), "bf16"), ("index_dtype", int, "int32")):
+            error = self.assert_refused(name, attnsmith.plan, **{**SMALL, name: given}, sm=90)
+            self.assertIn(f'such as "{example}"', error.accepted)
+        self.assertEqual(self.assert_refused("dtype", attnsmith.plan, dtype=float, head_dim=8, q_heads=1).value, "the class float")
+
+    def test_a_model_given_to_what_takes_requests(self):
+        runtime = self.runtime()
+        for word in ("model", "models", "config"):
+            for ask in (lambda: attnsmith.plan(**{word: LLAMA}, sm=90), lambda: runtime.plan(**SMALL, **{word: LLAMA}),
+                        lambda: runtime.prepare(**{word: LLAMA}), lambda: runtime.prewarm({word: LLAMA}, sm=90)):
+                self.assertIn("plan_model(config)", self.assert_refused(word, ask).accepted)
+        for given in (LLAMA, str(LLAMA), LLAMA.read_text(encoding="utf-8"), [str(LLAMA)], [SMALL, LLAMA], [Config({})]):
+            self.assertIn("models=", self.assert_refused("requests", runtime.prewarm, given, sm=90).accepted)
+        self.assertIn("model=", self.assert_refused("request", runtime.coverage, str(LLAMA)).accepted)
+
     def test_without_a_gpu_the_remedy_is_in_the_words_of_python(self):
         runtime = self.runtime(driver_path="/nowhere/libcuda.so")
         for ask in (lambda: runtime.plan(**SMALL), lambda: runtime.plan_model(LLAMA), lambda: runtime.prewarm(SMALL),
@@ -113,6 +136,15 @@ class Plans(PythonTest):
         error = self.assert_refused("dtype", runtime.prewarm, SMALL, dtype="bf16", sm=90)
         self.assertIn("requests={'dtype': ...}", error.accepted)
         self.assertIn("models=", error.accepted)
+        for given in ({"requests": SMALL}, {"models": LLAMA}):
+            for word, near in (("compil", "compile"), ("pushh", "push"), ("dry_run", "compile=False"), ("specs", "requests"),
+                               ("tensor_paralel", "tensor_parallel")):
+                error = self.assert_refused(word, runtime.prewarm, **given, **{word: 1}, sm=90)
+                self.assertEqual(error.accepted, f"{near} (did you mean that?)")
+            error = self.assert_refused("zzzzzz", runtime.prewarm, **given, zzzzzz=1, sm=90)
+            self.assertLess({*inspect.signature(runtime.prewarm).parameters} - {"model_options"},
+                            set(error.accepted.replace("one of ", "").split(", ")))
+            self.assertIn("tensor_parallel", error.accepted)
         error = self.assert_refused("tensor_parallel", runtime.prewarm, SMALL, tensor_parallel=2, sm=90)
         self.assertIn("models=", error.accepted)
 
@@ -214,6 +246,71 @@ class Plans(PythonTest):
                     lambda model: runtime.prewarm(models=model, sm=90), lambda model: runtime.coverage(model=model),
                     lambda model: runtime.cache("push", model=model, sm=90)):
             self.assertIn("UTF-8", str(self.assert_refused("model", ask, text)))
+
+    def test_a_config_that_is_too_deep(self):
+        deep = {}
+        for _ in range(100000):
+            deep = {"a": deep}
+        for ask in (self.runtime().model, lambda model: attnsmith.cache("push", model=model, sm=90)):
+            self.assert_refused("model", ask, deep)
+
+    def test_a_long_input_is_not_repeated(self):
+        runtime, long = self.runtime(), "x" * 100000
+        for field, ask in (("model", lambda: runtime.model(long)), ("model", lambda: runtime.model(f"/nowhere/{long}")),
+                           ("model", lambda: runtime.model("{\n" * 100000 + "\0")),
+                           ("recorded", lambda: runtime.prewarm(recorded=long, sm=90)),
+                           ("causal", lambda: runtime.plan(**SMALL, causal=long)),
+                           ("sm", lambda: runtime.prewarm({**SMALL, "sm": long}, sm=90)),
+                           ("sm", lambda: runtime.plan(**SMALL, sm=long.encode())),
+                           ("log_level", lambda: self.runtime(log_level=long)),
+                           ("cache_dirs", lambda: self.runtime(cache_dirs=long + "\0")),
+                           ("batch", lambda: runtime.plan(**SMALL, batch=10**5000)),
+                           ("scale", lambda: runtime.plan(**SMALL, scale=10**400))):
+            error = self.assert_refused(field, ask)
+            self.assertLess(len(error.value), 90)
+            self.assertLess(len(str(error)), 300)
+            self.assertEqual(len(str(error).splitlines()), 1)
+        error = self.assert_refused("model", runtime.model, f"/nowhere/{'folder/' * 100}config.json")
+        self.assertRegex(error.value, r"^/nowhere/.*\.\.\..*/config\.json$")
+
+    def test_a_byte_order_mark_before_a_text(self):
+        text = LLAMA.read_text(encoding="utf-8")
+        for model in ("\ufeff" + text, ("\ufeff" + text).encode()):
+            self.assertEqual(self.runtime().model(model), self.runtime().model(text))
+
+    def test_a_nul_character_is_refused(self):
+        """The library would read no further, and say nothing of what follows."""
+        text = LLAMA.read_text(encoding="utf-8") + "\0garbage"
+        file = self.folder / "config.json"
+        file.write_text(text, encoding="utf-8")
+        runtime = self.runtime()
+        for given in (text, text.encode(), file, str(file), self.folder):
+            for ask in (runtime.model, lambda model: runtime.plan_model(model, 90),
+                        lambda model: runtime.prewarm(models=model, sm=90), lambda model: runtime.coverage(model=model),
+                        lambda model: runtime.cache("push", model=model, sm=90)):
+                error = self.assert_refused("model", ask, given)
+                self.assertIn(f"a NUL character (byte {text.index(chr(0)) + 1}, line {text.count(chr(10)) + 1})", str(error))
+
+    def test_files_are_read_to_their_limit_alone(self):
+        runtime = self.runtime()
+        for field, ask in (("model", runtime.model), ("model", lambda file: runtime.plan_model(file, 90)),
+                           ("model", lambda file: runtime.prewarm(models=file, sm=90)),
+                           ("model", lambda file: runtime.cache("push", model=file, sm=90)),
+                           ("recorded", lambda file: runtime.prewarm(recorded=file, sm=90))):
+            self.assertIn("bytes", self.assert_refused(field, ask, "/dev/zero").accepted)
+
+    def test_a_text_and_a_file_have_the_same_limit(self):
+        text = LLAMA.read_text(encoding="utf-8")
+        file = self.folder / "config.json"
+        most = int(self.assert_refused("model", self.runtime().model, "/dev/zero").accepted.split()[-2])
+        file.write_text(text.ljust(most), encoding="utf-8")
+        for given in (text.ljust(most), file):
+            self.assertEqual(self.runtime().model(given), self.runtime().model(text))
+        file.write_text(text.ljust(most + 1), encoding="utf-8")
+        for given in (text.ljust(most + 1), file):
+            with self.assertRaises(attnsmith.InvalidRequest) as caught:
+                self.runtime().model(given)
+            self.assertIn(f"at most {most} bytes", str(caught.exception))
 
     def test_a_text_may_begin_with_blanks(self):
         text = json.dumps(DEEPSEEK)
@@ -368,7 +465,7 @@ class Prewarms(PythonTest):
         self.assert_refused("requests", runtime.prewarm, sm=90)
         self.assert_refused("requests", runtime.prewarm, None, models=None, recorded=None, sm=90)
         self.assert_refused("requests", runtime.prewarm, 7, sm=90)
-        self.assert_refused("request", runtime.prewarm, ["head_dim"], sm=90)
+        self.assert_refused("requests", runtime.prewarm, ["head_dim"], sm=90)
         self.assert_refused("models", runtime.prewarm, models=7, sm=90)
         self.assert_refused("head_dim", runtime.prewarm, {**SMALL, "head_dim": 0}, sm=90)
         self.assert_refused("page_size", runtime.prewarm, SMALL, sm=90, page_size=16)

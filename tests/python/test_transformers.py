@@ -733,6 +733,25 @@ print(len(asked) > 0)
             wanted = torch.ops.attnsmith._attend_in_a_row(q, *(torch.stack([tensor, tensor], 1)[:, 0] for tensor in (k, v)), *words)
             self.assert_same(torch.ops.attnsmith._attend_in_a_row(q, k, v, *words), wanted)
 
+    def test_one_tensor_of_spans_serves_caches_of_several_pitches(self):
+        """The offsets of keys that are kept with it are those of one pitch."""
+        from attnsmith import _spans
+        numbers = torch.tensor([[0, 0, 1, 1, 8], [1, 0, 1, 0, 7]], dtype=torch.int32)
+        q = torch.zeros(2, 4, 1, 16)
+
+        def keys_of_spans(spans, pitch):
+            """Where the kernel is told that the keys of each span begin and end, in a cache of rows that lie so far apart."""
+            rows = torch.zeros(2, pitch, 2, 16)[:, :8].transpose(1, 2)
+            with unittest.mock.patch.object(_spans, "attend", return_value=q) as attend:
+                _spans.attend_spans(q, rows, rows, spans, causal=True, window=None, scale=None, softcap=None, sinks=None)
+            kv_indptr = attend.call_args[0][1][7].tolist()
+            return kv_indptr[2:4], kv_indptr[5:7]
+
+        for name, spans in (("on the device", numbers.clone()), ("of the host", _spans.on_device(numbers.clone(), "cpu"))):
+            for pitch in (8, 16, 8):
+                with self.subTest(name, pitch=pitch):
+                    self.assertEqual(keys_of_spans(spans, pitch), ([1, 8], [pitch, pitch + 7]))
+
 
 if __name__ == "__main__":
     unittest.main()

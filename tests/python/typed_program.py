@@ -33,6 +33,8 @@ class NumpyInteger:
 request: attnsmith.Request = {"dtype": "bf16", "head_dim": 128, "q_heads": 32, "mask": "causal", "scale": 1}
 attnsmith.plan(**request, sm=90)
 attnsmith.plan(head_dim=NumpyInteger(), q_heads=32, dtype=TorchDType(), window_left=None, softcap=30.0, sm="90a")
+attnsmith.plan(head_dim=64, q_heads=32, dtype=TorchDType, index_dtype=TorchDType)
+attnsmith.plan(head_dim=64, q_heads=32, dtype=float)  # refused
 attnsmith.plan(head_dmi=128, q_heads=32)  # refused
 attnsmith.plan(head_dim="128", q_heads=32)  # refused
 attnsmith.plan(head_dim=128.0, q_heads=32)  # refused

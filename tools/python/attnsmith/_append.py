@@ -12,6 +12,7 @@ from ._dispatch import Dispatch, Prepared, check_blocks, index_kind_of
 from ._forms import alignment_of
 from ._frameworks import Framework, Order, Torch
 from ._integers import fitting, shown
+from ._options import check_order
 from ._outputs import dtype_of
 from ._views import View
 from ._workspaces import torch_memory
@@ -100,8 +101,9 @@ def _row_major(shape: Sequence[int], kind: int) -> View:
 
 def _kind_of_queries(q: View, q_dtype: Any) -> int:
     """What q_dtype says that q is written as."""
-    kind = _QUERY_KINDS.get(str(q_dtype).rpartition(".")[2])
-    if kind is None and str(q_dtype) in (_views.WORDS[q[3]], dtype_of(q)):
+    word = q_dtype if isinstance(q_dtype, str) else _requests.dtype_name(q_dtype)
+    kind = _QUERY_KINDS.get(word or "")
+    if kind is None and word in (_views.WORDS[q[3]], dtype_of(q)):
         return q[3]
     if kind is None:
         raise InvalidRequest("q_dtype", shown(q_dtype), f'"e4m3", "e5m2", or "{dtype_of(q)}", as q is')
@@ -163,8 +165,8 @@ def _check_cache(k: Optional[View], v: Optional[View], cache: Optional[View], sc
         raise InvalidRequest("head_dim_ckv", shown(words["head_dim_ckv"]), "None beside v: latents have none")
     if words["head_dim_ckv"] is not None:
         words["head_dim_ckv"] = fitting("head_dim_ckv", words["head_dim_ckv"], c_int32, 1)
-    if words["page_order"] not in (None, "NHD", "HND"):
-        raise InvalidRequest("page_order", shown(words["page_order"]), '"NHD" or "HND", or None for dense caches')
+    if words["page_order"] is not None:
+        check_order("page_order", words["page_order"])
     if words["kv_dtype"] is not None and not isinstance(words["kv_dtype"], str):
         kv_dtype = _requests.dtype_name(words["kv_dtype"])
         if kv_dtype is None:

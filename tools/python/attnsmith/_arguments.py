@@ -20,7 +20,8 @@ _Class = TypeVar("_Class", bound=type)
 _SYNONYMS = {"cache": "cache_dirs", "cache_path": "cache_dirs", "sm_scale": "scale", "softmax_scale": "scale",
              "window_size": "window", "is_causal": "causal", "logits_soft_cap": "softcap", "block_table": "page_table",
              "cu_seqlens_q": "q_indptr", "cu_seqlens_k": "kv_indptr", "max_seqlen_q": "max_q_len",
-             "max_seqlen_k": "max_kv_len", "cache_seqlens": "kv_lens", "seq_lens": "kv_lens", "s_aux": "sinks"}
+             "max_seqlen_k": "max_kv_len", "cache_seqlens": "kv_lens", "seq_lens": "kv_lens", "s_aux": "sinks",
+             "dry_run": "compile=False", "specs": "requests"}
 
 
 def named(function: _Function) -> _Function:
@@ -81,7 +82,7 @@ def check_fit(function: Callable[..., Any], arguments: "tuple[Any, ...]", words:
 def refuse_unknown(name: str, title: str, known: Iterable[str]) -> NoReturn:
     known = list(known)
     near = _SYNONYMS.get(name)
-    if near not in known:
+    if near is None or near.partition("=")[0] not in known:
         near = next(iter(difflib.get_close_matches(name, known, 1)), None)
     raise InvalidRequest(name, f"an argument of {title}()", f"{near} (did you mean that?)" if near else
                          f"one of {', '.join(known)}") from None
@@ -95,6 +96,15 @@ def check_callable(name: str, value: Any, arguments: str) -> None:
 
 def check_iterable(name: str, value: Any, accepted: str) -> "list[Any]":
     """A list of what is one. Raises InvalidRequest."""
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+    if isinstance(value, (str, bytes)) or not is_iterable(value):
         raise InvalidRequest(name, shown(value), accepted)
     return list(value)
+
+
+def is_iterable(value: Any) -> bool:
+    """False for arrays without axes, too, which have __iter__ as all arrays have it."""
+    try:
+        iter(value)
+    except TypeError:
+        return False
+    return True

@@ -15,7 +15,7 @@ from typing import Any, Callable, NoReturn, Optional, Sequence
 
 from . import _abi, _interface, _views
 from ._dlpack import borrow, device_of
-from ._integers import fitting
+from ._integers import fitting, shown
 from ._views import View
 from .buffers import Array, Buffer
 from .errors import InvalidRequest
@@ -67,8 +67,8 @@ class Framework:
             if interface.get("stream") not in (None, order.stream or 1):
                 order.wait(fitting(f"{name}.stream", interface["stream"], c_void_p))
         elif isinstance(tensor, numbers.Real) and name.endswith("_scale"):
-            raise InvalidRequest(name, repr(tensor), "an fp32 tensor of [1] or [kv_heads] on the GPU, where kernels "
-                                 f"read it, such as torch.tensor([{tensor}], device=q.device)")
+            raise InvalidRequest(name, shown(tensor), "an fp32 tensor of [1] or [kv_heads] on the GPU, where kernels "
+                                 f"read it, such as torch.tensor([{shown(tensor)}], device=q.device)")
         else:
             raise InvalidRequest(name, f"an object of type {type(tensor).__name__}",
                                  "a CUDA tensor: torch.Tensor, cupy.ndarray, or any with __dlpack__ or "

@@ -6,8 +6,9 @@ from __future__ import annotations
 import numbers
 import operator
 import sys
-from typing import Any, Optional, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
+from ._arguments import is_iterable
 from ._integers import shown
 from .errors import InvalidRequest
 
@@ -22,10 +23,15 @@ HEADS_FIRST = ("HND",)  # of return_lse, instead of True: the axis of the heads 
 
 
 def ordered_lse(return_lse: Any, lse_order: Any) -> Any:
-    """The word return_lse of Options, where lse_order is not "NHD". Raises InvalidRequest."""
-    if lse_order != "HND":
-        raise InvalidRequest("lse_order", shown(lse_order), '"NHD" or "HND"')
-    return HEADS_FIRST if flag("return_lse", return_lse) else False
+    """The word return_lse of Options, where lse_order is not plainly "NHD". Raises InvalidRequest."""
+    check_order("lse_order", lse_order)
+    return HEADS_FIRST if flag("return_lse", return_lse) and lse_order == "HND" else return_lse
+
+
+def check_order(name: str, value: Any) -> None:
+    """Raises InvalidRequest for what is no order of axes; comparing an array to a word may fail."""
+    if not isinstance(value, str) or value not in ("NHD", "HND"):
+        raise InvalidRequest(name, shown(value), '"NHD" or "HND"')
 
 
 def flag(name: str, value: Any) -> bool:
@@ -36,6 +42,13 @@ def flag(name: str, value: Any) -> bool:
     if numpy is not None and isinstance(value, numpy.bool_):
         return bool(value)
     raise InvalidRequest(name, shown(value), "True or False")
+
+
+def place(name: str, value: Any, words: Sequence[str]) -> int:
+    """Where a word stands among those that there are. Raises InvalidRequest."""
+    if not isinstance(value, str) or value not in words:
+        raise InvalidRequest(name, shown(value), ", ".join(words))
+    return words.index(value)
 
 
 def number(name: str, value: Any) -> Optional[float]:
@@ -52,9 +65,9 @@ def number(name: str, value: Any) -> Optional[float]:
 
 def pair(window: Any) -> "Tuple[Optional[int], Optional[int]]":
     """(left, right), each as the library takes it: None or -1 is no bound. Raises InvalidRequest."""
-    if isinstance(window, (int, str, bytes)) or not hasattr(window, "__len__") or len(window) != 2:
-        remedy = f", such as ({window - 1}, 0)" if isinstance(window, int) and window > 0 else ""
-        raise InvalidRequest("window", repr(window), "a pair (left, right), with None for no bound; a sliding window "
+    if isinstance(window, (str, bytes)) or not hasattr(window, "__len__") or not is_iterable(window) or len(window) != 2:
+        remedy = f", such as ({shown(window - 1)}, 0)" if isinstance(window, int) and window > 0 else ""
+        raise InvalidRequest("window", shown(window), "a pair (left, right), with None for no bound; a sliding window "
                              f"of W tokens is (W - 1, 0){remedy}")
     left, right = window
     return _bound("window_left", left), _bound("window_right", right)

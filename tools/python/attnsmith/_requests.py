@@ -7,36 +7,50 @@ import math
 import numbers
 import operator
 import os
-import pathlib
 from ctypes import byref
 from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple, get_args
 
 from . import _abi, _reports
+from ._arguments import check_iterable, is_iterable, refuse_unknown
 from ._library import Library, library
 from ._integers import shown
 from .errors import InvalidRequest
 from .words import CacheOperation, ModelCoverage, Request
 
+_MOST_MODEL_BYTES = 16 << 20  # the library takes no longer text
+_MOST_RECORDED_BYTES = 64 << 20  # as much as the command reads
+
 
 def _plain(name: str, value: Any, accepted: str = "a number, a bool or a word") -> Any:
     """As JSON has it: numbers of other libraries (numpy's) become Python's."""
-    if isinstance(value, (bool, str, int)):
+    if name.endswith("dtype"):
+        value = dtype_name(value) or value
+        accepted = f'a dtype or its name, such as "{"int32" if name == "index_dtype" else "bf16"}"'
+    if isinstance(value, (bool, str)):
         return value
-    if hasattr(value, "__index__"):
+    if hasattr(value, "__index__") and not isinstance(value, type):
         try:
-            return operator.index(value)
+            integer = operator.index(value)
         except TypeError:  # of a tensor that holds no single integer
-            raise InvalidRequest(name, f"an object of type {type(value).__name__}", accepted) from None
+            raise InvalidRequest(name, shown(value), accepted) from None
+        _finite(name, integer)  # JSON's numbers are no longer
+        return integer
     if isinstance(value, numbers.Real):
-        number = float(value)
-        if not math.isfinite(number):
-            raise InvalidRequest(name, str(number), "a finite number")
-        return number
+        return _finite(name, value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if name.endswith("dtype") and dtype_name(value):
-        return dtype_name(value)
-    raise InvalidRequest(name, f"an object of type {type(value).__name__}", accepted)
+    raise InvalidRequest(name, shown(value), accepted)
+
+
+def _finite(name: str, value: Any) -> float:
+    """A number as a float. Raises InvalidRequest."""
+    try:
+        number = float(value)
+    except OverflowError:
+        raise InvalidRequest(name, shown(value), "a finite number") from None
+    if not math.isfinite(number):
+        raise InvalidRequest(name, str(number), "a finite number")
+    return number
 
 
 def _plain_values(name: str, value: Any) -> Any:
@@ -47,7 +61,10 @@ def _plain_values(name: str, value: Any) -> Any:
 
 
 def dtype_name(value: Any) -> Optional[str]:
-    """"bfloat16", of torch.bfloat16 or a dtype of numpy's kind; None for what is no dtype."""
+    """"bfloat16", of torch.bfloat16, a dtype of numpy's kind, or a class of such scalars (numpy.float16, jax.numpy.bfloat16);
+    None for what is no dtype."""
+    if isinstance(value, type):
+        return dtype_name(getattr(value, "dtype", None)) or (value.__name__ if hasattr(value, "itemsize") else None)
     name = str(value).rpartition(".")[2] if type(value).__name__ == "dtype" else getattr(value, "name", None)
     return name if isinstance(name, str) and hasattr(value, "itemsize") else None
 
@@ -57,16 +74,22 @@ _WORDS_OF_FUNCTIONS = {"causal": 'mask="causal"', "window": "window_left=..., wi
                        "alibi_slopes": "alibi=True", "return_lse": "lse=True"}
 
 
+_WORDS_FOR_MODELS = ("config", "model", "models")
+
+
 def check_words(words: Mapping[str, Any]) -> None:
-    """Refuses a word of the plain functions, which the library cannot know, with the request's own."""
+    """Refuses a word of the plain functions, or of those for models, which the library cannot know, with what takes it."""
+    for name in _WORDS_FOR_MODELS:
+        if words.get(name) is not None:
+            raise InvalidRequest(name, "a model in a request", "plan_model(config) or prewarm(models=config) for a model")
     for name, remedy in _WORDS_OF_FUNCTIONS.items():
         if words.get(name) is not None:
-            raise InvalidRequest(name, repr(words[name]), f"{remedy}, as a request has it")
+            raise InvalidRequest(name, shown(words[name]), f"{remedy}, as a request has it")
 
 
-def check_options(options: Mapping[str, Any], models: bool) -> None:
+def check_options(options: Mapping[str, Any], models: bool, arguments: Iterable[str]) -> None:
     """Refuses what prewarm() was given by name and no model takes, with the argument that it belongs to. `models`:
-    whether there is a model to take any."""
+    whether there is a model to take any; `arguments`: those that prewarm() has."""
     for name in ("cache", "cache_dir", "cache_dirs"):
         if name in options:
             raise InvalidRequest(name, "an argument of prewarm()", "attnsmith.Runtime(cache_dirs=...).prewarm(...), or the "
@@ -79,9 +102,11 @@ def check_options(options: Mapping[str, Any], models: bool) -> None:
             raise InvalidRequest(name, "an argument of prewarm()",
                                  f"the words of a request in requests={{{name!r}: ...}}{also}")
     check_words(options)
+    for name in options:
+        if name not in ModelCoverage.__annotations__:
+            refuse_unknown(name, "prewarm", [*arguments, *ModelCoverage.__annotations__])
     if options and not models:
-        raise InvalidRequest(next(iter(options)), "an option of a model", "requests, models, recorded, sm, jobs, "
-                             "progress or strict; the options of a model need models=...")
+        raise InvalidRequest(next(iter(options)), "an option of a model", "models=..., of which it is an option")
 
 
 def to_json(words: Mapping[Any, Any]) -> bytes:
@@ -116,8 +141,16 @@ def text(name: str, value: Any) -> Optional[bytes]:
     except (TypeError, ValueError):  # what is no text, or has characters that no path has
         raise InvalidRequest(name, shown(value), "a path") from None
     if b"\0" in encoded:
-        raise InvalidRequest(name, repr(value), "text without a NUL character")
+        raise InvalidRequest(name, shown(value), "text without a NUL character")
     return encoded
+
+
+def path_of(name: str, value: Any) -> str:
+    """A path as text. Raises InvalidRequest."""
+    encoded = text(name, value)
+    if encoded is None:
+        raise InvalidRequest(name, "None", "a path")
+    return os.fsdecode(encoded)
 
 
 def cache_operation(operation: Any) -> Optional[bytes]:
@@ -132,9 +165,7 @@ def cache_options(options: Mapping[str, Any]) -> bytes:
     given = {name: value for name, value in options.items() if value is not None}
     for name in ("file", "oci"):
         if name in given:
-            path = text(name, given[name])
-            assert path is not None
-            given[name] = os.fsdecode(path)
+            given[name] = path_of(name, given[name])
     if "sm" in given:
         given["sm"] = compute_capabilities(given["sm"])
     model = given.pop("model", None)
@@ -160,8 +191,8 @@ def compute_capabilities(sm: Any) -> List[int]:
     "native" alone. Warns of a suffix that says nothing, as in "90f". Raises InvalidRequest."""
     accepted = "compute capabilities such as sm=90, sm=\"9.0\" or sm=[80, 90]"
     if isinstance(sm, (bytes, bytearray, memoryview, Mapping)):  # which can be iterated over, but mean something else
-        raise InvalidRequest("sm", repr(sm), accepted)
-    if isinstance(sm, str) or not isinstance(sm, Iterable):
+        raise InvalidRequest("sm", shown(sm), accepted)
+    if isinstance(sm, str) or not is_iterable(sm):
         given = _plain("sm", sm, accepted)
     else:
         given = [_plain("sm", one, accepted) for one in sm]
@@ -180,18 +211,19 @@ def each(name: str, given: Any, is_one: Callable[[Any], bool]) -> Iterable[Any]:
     """An argument that may be one thing or several, as several; None is nothing. Raises InvalidRequest."""
     if given is None:
         return ()
-    if is_one(given):
+    if is_one(given) or isinstance(given, (str, bytes, os.PathLike)):
         return (given,)
-    if not isinstance(given, Iterable):
-        raise InvalidRequest(name, f"an object of type {type(given).__name__}", f"one of the {name}, or a list of such")
-    return given
+    return check_iterable(name, given, f"one of the {name}, or a list of such")
 
 
-def refuse_sm(requests: Iterable[Any]) -> None:
-    """All that prewarm() builds is for the SMs of its own argument: one in a request would be passed over."""
+def check_requests(requests: Iterable[Any]) -> None:
+    """Refuses what prewarm() takes elsewhere: models, and an SM, which in a request would be passed over."""
     for request in requests:
-        if is_one_request(request) and request.get("sm") is not None:
-            raise InvalidRequest("sm", f"{request['sm']!r} in a request", "an argument of prewarm(), such as "
+        if not is_one_request(request):
+            raise InvalidRequest("requests", shown(request), "a dict of words, or a list of such; prewarm(models=...) takes a "
+                                 "model's config.json, prewarm(recorded=...) a file of records")
+        if request.get("sm") is not None:
+            raise InvalidRequest("sm", f"{shown(request['sm'])} in a request", "an argument of prewarm(), such as "
                                  "sm=[80, 90]")
 
 
@@ -204,17 +236,33 @@ def is_one_model(models: Any) -> bool:
     return isinstance(models, (str, bytes, os.PathLike, Mapping)) or hasattr(models, "to_dict")
 
 
+def _file_text(name: str, file: str, most_bytes: int, wanted: str, instead: str = "") -> bytes:
+    """The text of a file, which is read no further than to one byte over the most. `wanted`: what it is to be; `instead`: what
+    the caller can do when it cannot be read. Raises InvalidRequest naming the argument."""
+    try:
+        with open(file, "rb") as opened:
+            text = opened.read(most_bytes + 1)
+    except OSError as error:
+        said = file if file.isprintable() else shown(file)
+        raise InvalidRequest(name, said, f"{wanted} that can be read ({error.strerror}){instead}") from error
+    if len(text) > most_bytes:
+        raise InvalidRequest(name, f"{file} of over {most_bytes} bytes", f"{wanted} of at most {most_bytes} bytes")
+    return text
+
+
+def _refuse_nul(name: str, text: bytes, accepted: str, names_line: bool = False) -> None:
+    """The library takes a text to end at a NUL character. Raises InvalidRequest naming the argument, or the line of a file."""
+    at = text.find(b"\0")
+    if at >= 0:
+        line = text.count(b"\n", 0, at) + 1
+        raise InvalidRequest(f"{name}:{line}" if names_line else name, f"a NUL character (byte {at + 1}, line {line})", accepted)
+
+
 def recorded_text(file: Any) -> bytes:
     """What programs recorded in a file."""
-    try:
-        text = pathlib.Path(os.fsdecode(file)).read_bytes()
-    except OSError as error:
-        raise InvalidRequest("recorded", os.fsdecode(file), f"a file that can be read ({error.strerror})") from error
-    except (TypeError, ValueError):  # what is no path, or has characters that none has
-        raise InvalidRequest("recorded", shown(file), "a file, or a list of files") from None
-    if b"\0" in text:
-        line = text[:text.index(b"\0")].count(b"\n") + 1
-        raise InvalidRequest(f"{os.fsdecode(file)}:{line}", "a NUL character", "lines of schema attnsmith.recorded/1")
+    path = path_of("recorded", file)
+    text = _file_text("recorded", path, _MOST_RECORDED_BYTES, "a file of lines of schema attnsmith.recorded/1")
+    _refuse_nul(path, text, "lines of schema attnsmith.recorded/1", names_line=True)
     return text
 
 
@@ -228,32 +276,30 @@ def several(value: Any) -> List[Any]:
 def model_text(model: Any) -> bytes:
     """The text of a config.json, from a dict, a config object of transformers, its text, its file or the model's
     folder."""
+    text = _text_of_model(model)
+    _refuse_nul("model", text, "JSON")
+    return text
+
+
+def _text_of_model(model: Any) -> bytes:
     if hasattr(model, "to_dict"):
         model = model.to_dict()
     if isinstance(model, Mapping):
         return _config_text(model)
     if isinstance(model, bytes):
         return model
-    if isinstance(model, str) and model.lstrip()[:1] in ("{", "["):
+    if isinstance(model, str) and model.lstrip("\ufeff").lstrip()[:1] in ("{", "["):
         try:
             return model.encode()
         except UnicodeEncodeError:
             raise InvalidRequest("model", "a text with a lone surrogate", "text that UTF-8 has") from None
     if not isinstance(model, (str, os.PathLike)):
-        shown = "None" if model is None else f"an object of type {type(model).__name__}"
-        raise InvalidRequest("model", shown,
+        raise InvalidRequest("model", shown(model),
                              "a config.json's file, folder, text or dict, or a config object with to_dict()")
-    path = pathlib.Path(model)
-    try:
-        if path.is_dir():
-            path = path / "config.json"
-        return path.read_bytes()
-    except ValueError:  # of characters that no path has
-        raise InvalidRequest("model", repr(model), "the path of a config.json, or its text, which begins with {") from None
-    except OSError as error:
-        wanted = (f"a config.json that can be read ({error.strerror}), or its folder; nothing is downloaded: "
-                  "AutoConfig.from_pretrained(...) of transformers will do")
-        raise InvalidRequest("model", str(path), wanted) from error
+    file = path_of("model", model)
+    return _file_text("model", os.path.join(file, "config.json") if os.path.isdir(file) else file, _MOST_MODEL_BYTES,
+                      "a config.json", ", or its folder; nothing is downloaded: AutoConfig.from_pretrained(...) of "
+                      "transformers will do")
 
 
 def _config_text(config: Mapping[str, Any]) -> bytes:
@@ -266,5 +312,5 @@ def _config_text(config: Mapping[str, Any]) -> bytes:
 
     try:
         return json.dumps(config, default=plain).encode()
-    except (TypeError, ValueError) as error:  # keys that are no text, or one that holds itself
+    except (TypeError, ValueError, RecursionError) as error:  # keys that are no text, one that holds itself, or a deep one
         raise InvalidRequest("model", "a dict", f"what JSON can say ({error})") from error

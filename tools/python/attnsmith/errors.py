@@ -7,6 +7,14 @@ import re
 from typing import Any, Mapping, Optional, Sequence
 
 
+_MOST_SHOWN, _OF_THE_END = 80, 25  # characters of a value; the end of a path says most
+
+
+def shortened(text: str) -> str:
+    """A text of any length as messages have it."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN - _OF_THE_END]}...{text[-_OF_THE_END:]}"
+
+
 class Error(Exception):
     """Any failure of attnsmith.
 
@@ -23,10 +31,12 @@ class Error(Exception):
 
 class InvalidRequest(Error, ValueError):
     """The request itself is wrong: ``field`` has a ``value`` that is not among what is ``accepted``. The value is
-    "nothing" where the field is missing."""
+    "nothing" where the field is missing; a long one is shortened."""
 
     def __init__(self, field: str, value: str, accepted: str, message: Optional[str] = None,
                  details: Optional[Mapping[str, Any]] = None) -> None:
+        if message is None:
+            field, value = shortened(field), shortened(value)
         facts = {"code": "invalid_request", "field": field, "value": value, "accepted": accepted}
         said = f"{field} is missing" if value == "nothing" else f"{field}: {value} is not accepted"
         line = message or f"{said}; expected {accepted}"

@@ -62,7 +62,7 @@ from ._dispatch import Dispatch, Prepared, dispatch_now
 from ._forms import LONGEST, Form, Problem, alignment_of, batch_views, need_axes
 from ._frameworks import Framework, Order
 from ._integers import fitting
-from ._options import COMMON, Options, flag, number, ordered_lse
+from ._options import COMMON, Options, check_order, flag, number, ordered_lse
 from ._tracing import traceable
 from ._views import View
 from .errors import InvalidRequest
@@ -123,7 +123,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
     Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     form, tensors = _DENSE, (q, k, v, out, sinks, alibi_slopes, q_lens, kv_lens)
-    lse = return_lse if lse_order == "NHD" else ordered_lse(return_lse, lse_order)
+    lse = return_lse if lse_order.__class__ is str and lse_order == "NHD" else ordered_lse(return_lse, lse_order)
     options: Options = (causal, window, attention_chunk, softcap, scale, lse, precision, consistency, o_dtype)
     if k_scale is not None or v_scale is not None or kv_dtype is not None:
         form, tensors, options = form.scaled(tensors, options, k_scale, v_scale, kv_dtype)
@@ -178,7 +178,7 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
     Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     form, tensors = _RAGGED, (q, k, v, out, sinks, alibi_slopes, q_indptr, kv_indptr)
-    lse = return_lse if lse_order == "NHD" else ordered_lse(return_lse, lse_order)
+    lse = return_lse if lse_order.__class__ is str and lse_order == "NHD" else ordered_lse(return_lse, lse_order)
     options: Options = (causal, window, attention_chunk, softcap, scale, lse, precision, consistency, o_dtype,
                         _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len))
     if k_scale is not None or v_scale is not None or kv_dtype is not None:
@@ -245,8 +245,8 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
 
     Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
     """
-    if page_order != "NHD" and page_order != "HND":
-        raise InvalidRequest("page_order", repr(page_order), '"NHD" or "HND"')
+    if page_order.__class__ is not str or page_order != "NHD":
+        check_order("page_order", page_order)
     if not isinstance(kv_cache, (tuple, list)):
         form, k, v = _PAGED, kv_cache, None
     elif len(kv_cache) == 2:
@@ -255,7 +255,7 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
         raise InvalidRequest("kv_cache", f"{len(kv_cache)} tensors", "(k_cache, v_cache), or one tensor of both")
     tensors = (q, k, v, out, sinks, alibi_slopes, q_indptr, q_lens, kv_lens, page_table, page_indptr, page_indices,
                last_page_len, table_rows)
-    lse = return_lse if lse_order == "NHD" else ordered_lse(return_lse, lse_order)
+    lse = return_lse if lse_order.__class__ is str and lse_order == "NHD" else ordered_lse(return_lse, lse_order)
     options: Options = (causal, window, attention_chunk, softcap, scale, lse, precision, consistency, o_dtype,
                         _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), page_order)
     if k_scale is not None or v_scale is not None or kv_dtype is not None:
@@ -379,7 +379,7 @@ def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None,
         head_dim_ckv = fitting("head_dim_ckv", head_dim_ckv, c_int64, 1)
     form, tensors = _LATENT, (q, ckv, None, out, None, None, q_pe, kpe, q_indptr, q_lens, kv_indptr, kv_lens, page_table,
                               page_indptr, page_indices, last_page_len, table_rows)
-    lse = return_lse if lse_order == "NHD" else ordered_lse(return_lse, lse_order)
+    lse = return_lse if lse_order.__class__ is str and lse_order == "NHD" else ordered_lse(return_lse, lse_order)
     options: Options = (causal, None, None, None, scale, lse, "default", consistency, o_dtype,
                         _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), head_dim_ckv)
     if k_scale is not None or kv_dtype is not None:

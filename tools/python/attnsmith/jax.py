@@ -20,7 +20,7 @@ from typing import Any, Optional, Tuple
 
 from ._arguments import named
 from ._integers import shown
-from ._options import Options, ordered_lse, plain, refuse_unhashable
+from ._options import Options, check_order, ordered_lse, plain, refuse_unhashable
 from .errors import InvalidRequest
 from .functions import _limit
 from .words import Consistency, ODType, PageOrder, Precision, Window
@@ -107,8 +107,7 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any, kv_lens: Any, *, tab
 
     Raises InvalidRequest naming the array or word, Unsupported, CompileError, DriverError, LibraryMissing, ImportError.
     """
-    if page_order != "NHD" and page_order != "HND":
-        raise InvalidRequest("page_order", shown(page_order), '"NHD" or "HND"')
+    check_order("page_order", page_order)
     options = _options(causal, window, attention_chunk, softcap, scale, return_lse, lse_order, precision, consistency,
                        o_dtype, _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), page_order)
     function, pair = "paged_attention of joined pages", (kv_cache, None)
@@ -136,7 +135,7 @@ def register() -> None:
 
 def _options(causal: Any, window: Any, attention_chunk: Any, softcap: Any, scale: Any, return_lse: Any, lse_order: Any,
              precision: Any, consistency: Any, o_dtype: Any, *more: Any) -> Options:
-    lse = return_lse if lse_order == "NHD" else ordered_lse(return_lse, lse_order)
+    lse = return_lse if lse_order.__class__ is str and lse_order == "NHD" else ordered_lse(return_lse, lse_order)
     options = plain((causal, window, attention_chunk, softcap, scale, lse, precision, consistency, _word(o_dtype)))
     refuse_unhashable(options)
     return (*options, *more)

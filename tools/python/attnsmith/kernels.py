@@ -466,14 +466,16 @@ def _bits_of(status: Any) -> int:
     """Of an integer, or of a tensor of one: to some frameworks that is no index, and int() takes more than integers."""
     if hasattr(status, "__index__") and not isinstance(status, bool):
         try:
-            return operator.index(status)
+            return fitting("bits", operator.index(status), c_uint32)
         except TypeError:
             pass
     if "int" in str(getattr(status, "dtype", "")) and math.prod(status.shape) == 1:
         try:
-            return int(status)
+            bits = int(status)
         except (TypeError, ValueError):
             pass
+        else:
+            return fitting("bits", bits, c_uint32)
     raise InvalidRequest("bits", shown(status), "an integer, or a tensor of one, as the functions give it with return_status=True")
 
 

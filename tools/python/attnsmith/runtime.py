@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import inspect
 import os
 import threading
 import traceback
@@ -17,7 +18,7 @@ from ._handles import Closable, Shared, close_all
 from ._integers import fitting, shown
 from ._interruptible import Interruptible, Progress
 from ._library import library
-from ._options import flag
+from ._options import flag, place
 from .buffers import Buffer
 from .errors import InvalidRequest, Unsupported
 from .kernels import Kernel, KernelSet, Pending, pendings
@@ -54,6 +55,11 @@ def _refuse_sm(words: Mapping[str, Any]) -> None:
 def _texts(name: str, paths: Any) -> List[Optional[bytes]]:
     listed = check_iterable(name, () if paths is None else paths, "a list of paths, or None")
     return [_requests.text(name, path) for path in listed]
+
+
+def _place_or_default(name: str, value: Any, words: Sequence[str]) -> int:
+    """The first of the words is that of the default, which no caller says."""
+    return 0 if value is None else 1 + place(name, value, words[1:])
 
 
 @named_methods
@@ -116,27 +122,20 @@ class Runtime(Closable):
         memory_allocate, memory_free = _memory.callbacks(allocate, free)
         if nvrtc_path is None and not os.environ.get("ATTNSMITH_NVRTC_PATH"):
             nvrtc_path = _nvrtc.of_a_wheel()
-        if log_level is not None and log_level not in _abi.LOG_LEVELS[1:]:
-            raise InvalidRequest("log_level", repr(log_level), ", ".join(_abi.LOG_LEVELS[1:]))
-        if cache_trust not in _abi.CACHE_TRUSTS:
-            raise InvalidRequest("cache_trust", repr(cache_trust), ", ".join(_abi.CACHE_TRUSTS))
-        if toolchain not in _abi.TOOLCHAINS:
-            raise InvalidRequest("toolchain", repr(toolchain), ", ".join(_abi.TOOLCHAINS))
-        if on_miss is not None and on_miss not in _abi.ON_MISSES[1:]:
-            raise InvalidRequest("on_miss", repr(on_miss), ", ".join(_abi.ON_MISSES[1:]))
         self._log = _log_callback(log) if log is not None else _abi.Log()  # the library calls it as long as it lives
         options = _abi.RuntimeOptions(
             cache_dirs=(c_char_p * len(folders))(*folders), cache_dir_count=len(folders),
             nvrtc_path=_requests.text("nvrtc_path", nvrtc_path),
             driver_path=_requests.text("driver_path", driver_path),
             keep_source_dir=_requests.text("keep_source_dir", keep_source_dir), log=self._log,
-            log_level=0 if log_level is None else _abi.LOG_LEVELS.index(log_level), no_cache=int(not flag("use_cache", use_cache)),
+            log_level=_place_or_default("log_level", log_level, _abi.LOG_LEVELS), no_cache=int(not flag("use_cache", use_cache)),
             compile_threads=fitting("compile_threads", compile_threads, c_int32, 0),
-            cache_trust=_abi.CACHE_TRUSTS.index(cache_trust), toolchain=_abi.TOOLCHAINS.index(toolchain),
+            cache_trust=place("cache_trust", cache_trust, _abi.CACHE_TRUSTS),
+            toolchain=place("toolchain", toolchain, _abi.TOOLCHAINS),
             cache_max_bytes=fitting("cache_max_bytes", cache_max_bytes, c_int64, 0) or -1,
             no_cache_source=int(not flag("cache_source", cache_source)), tuning_files=(c_char_p * len(tables))(*tables),
             tuning_file_count=len(tables), record_file=_requests.text("record_file", record_file),
-            on_miss=0 if on_miss is None else _abi.ON_MISSES.index(on_miss), allocate=memory_allocate, free=memory_free,
+            on_miss=_place_or_default("on_miss", on_miss, _abi.ON_MISSES), allocate=memory_allocate, free=memory_free,
             trust_key_files=(c_char_p * len(keys))(*keys), trust_key_file_count=len(keys),
             sign_key_file=_requests.text("sign_key_file", sign_key_file), push_compiled=int(flag("push_compiled", push_compiled)))
         out = c_void_p()
@@ -160,7 +159,7 @@ class Runtime(Closable):
         spec, sizes = _requests.parse(self._library, words)
         numbers = [] if sm is None else _requests.compute_capabilities(sm)
         if len(numbers) > 1:
-            raise InvalidRequest("sm", repr(sm), "one compute capability; plan() gives one plan")
+            raise InvalidRequest("sm", shown(sm), "one compute capability; plan() gives one plan")
         number = numbers[0] if numbers else 0
         if not numbers and not self.devices():
             raise InvalidRequest("sm", "nothing", "a compute capability such as sm=90, since no GPU is present")
@@ -192,7 +191,7 @@ class Runtime(Closable):
         may be lists: those of all combinations, each once. As model() without "model_type", and with "skipped": [{"name",
         "reason"}], combinations that there are not. Raises InvalidRequest."""
         if request is not None and not _requests.is_one_request(request):
-            raise InvalidRequest("request", f"an object of type {type(request).__name__}", "a dict of words")
+            raise InvalidRequest("request", shown(request), "a dict of words; a model is given by model=...")
         given: Dict[str, Any] = {**(request or {}), **words}
         if model is not None:
             return self._coverage_of_model(model, given)
@@ -319,7 +318,7 @@ class Runtime(Closable):
         """
         for name in ("batch", "q_len", "kv_len"):
             if name in words:
-                raise InvalidRequest(name, str(words.get(name)), "no sizes: KernelSet.pick() takes them")
+                raise InvalidRequest(name, shown(words.get(name)), "no sizes: KernelSet.pick() takes them")
         _refuse_sm(words)
         spec, _ = _requests.parse(self._library, words)
         ordinal, out = _ordinal(device), c_void_p()
@@ -379,12 +378,12 @@ class Runtime(Closable):
                options: Mapping[str, Any]) -> Tuple[List[_abi.Spec], List[str], Dict[str, List[Any]]]:
         """Each distinct spec once, the name of the first attention that has it, and what is to be told: "unsupported",
         "skipped", "warnings"."""
-        _requests.check_options(options, bool(models))
+        models = list(_requests.each("models", models, _requests.is_one_model))
+        _requests.check_options(options, bool(models), _arguments_of(Runtime.prewarm))
         requests = list(_requests.each("requests", requests, _requests.is_one_request))
-        _requests.refuse_sm(requests)
+        _requests.check_requests(requests)
         covered = [self.coverage(words) for words in requests]
-        covered += [self._coverage_of_model(config, options)
-                    for config in _requests.each("models", models, _requests.is_one_model)]
+        covered += [self._coverage_of_model(config, options) for config in models]
         covered += [self._recorded(file) for file in _requests.several(recorded)]
         if not covered:
             raise InvalidRequest("requests", "nothing", "requests, models or recorded")
@@ -425,6 +424,12 @@ class Runtime(Closable):
 
 def _ordinal(device: Optional[int]) -> Optional[int]:
     return None if device is None else fitting("device", device, c_int32, 0)
+
+
+def _arguments_of(method: Callable[..., Any]) -> List[str]:
+    """The names that its signature has, without self and those of options."""
+    parameters = inspect.signature(method).parameters.values()
+    return [one.name for one in parameters if one.name != "self" and one.kind is not one.VAR_KEYWORD]
 
 
 def _words_of(request: Mapping[str, Any]) -> Dict[str, Any]:

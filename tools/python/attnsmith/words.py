@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 from typing import (Any, Collection, Iterable, Literal, Mapping, Optional, Protocol, SupportsFloat, SupportsIndex,
-                    Tuple, TypedDict, Union)
+                    Tuple, Type, TypedDict, Union)
 
 
 class DTypeObject(Protocol):
-    """A dtype as torch and numpy have them, such as torch.bfloat16."""
+    """A dtype as torch and numpy have them, such as torch.bfloat16, or a number that has one, whose class stands for it."""
 
     @property
     def itemsize(self) -> int: ...
@@ -29,10 +29,10 @@ class ConfigObject(Protocol):
 
 Integer = SupportsIndex  #: an int, or what numpy has for one
 Number = Union[SupportsFloat, SupportsIndex]
-DType = Union[Literal["fp16", "bf16", "float16", "bfloat16"], DTypeObject]
+DType = Union[Literal["fp16", "bf16", "float16", "bfloat16"], DTypeObject, Type[DTypeObject]]
 ODType = Union[DType, Literal["fp32", "float32"]]
 KvDType = Union[DType, Literal["e4m3", "e5m2", "float8_e4m3fn", "float8_e5m2"]]
-IndexDType = Union[Literal["int32", "int64"], DTypeObject]
+IndexDType = Union[Literal["int32", "int64"], DTypeObject, Type[DTypeObject]]
 Op = Literal["attention", "mla", "merge", "append"]
 Mask = Literal["full", "causal"]
 KvStorage = Literal["dense", "ragged", "paged"]
