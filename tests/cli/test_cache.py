@@ -193,12 +193,10 @@ class Cache(CliTest):
         victim = self.cache("ls", "--json").json()["entries"][0]
         (self.folder / victim["path"]).chmod(0o666)
         for asked in ((victim["key"],), (*SMALL, "--sm", "90")):
-            result = self.cache("explain", *asked, "--json")
-            self.assertEqual(result.code, 0)
-            self.assertIn("passed over", result.err)
-            kernels = result.json()["kernels"]
-            state, = {kernel["state"] for kernel in kernels if kernel["key"] == victim["key"]}
-            self.assertEqual(state, "miss")
+            kernels = self.assert_ok(self.cache("explain", *asked, "--json")).json()["kernels"]
+            kernel, = (kernel for kernel in kernels if kernel["key"] == victim["key"])
+            self.assertEqual(kernel["state"], "miss")
+            self.assertIn("not trusted: everyone may write to it", kernel["entries"][0]["fault"])
         self.assertIn("cannot be used", self.cache("explain", victim["key"]).out)
 
     def test_explain_without_an_entry(self):

@@ -100,9 +100,9 @@ Words listed(ModelReader& model, const ModelReader::Found& found, std::size_t la
     Words words = as_words(found);
     check_length(found, words.size(), layers);
     if (words.size() > layers)
-        model.note(
-            fmt::format("{} has {} entries, but the model has {} layers: the entries after these are left out",
-                        found.field, words.size(), layers));
+        model.note(fmt::format(
+            "{} has {} entries, but the model has {} layers: the entries after these are left out",
+            found.field, words.size(), layers));
     words.resize(layers);
     if (model.code() == "minimax" && given_window(model))
         std::ranges::replace(words, kFull, std::string(kSliding));

@@ -84,7 +84,8 @@ std::string encoder_reason(ModelReader& model) {
         for (const std::string_view name : {"_class_name", "_diffusers_version"}) {
             if (!model.inside_and_around(name).empty())
                 return fmt::format(
-                    "{} says that this is a part of a diffusers pipeline, which has no causal mask and no cache "
+                    "{} says that this is a part of a diffusers pipeline, which has no causal mask and no "
+                    "cache "
                     "of keys: plan its attention by its sizes, or record a run",
                     name);
         }

@@ -8,7 +8,8 @@
 namespace attnsmith::problem {
 
 // Why a model of an unknown type is not read as a plain decoder: its classes or its fields are those of a
-// masked language model, an encoder, a tower or a transformer of diffusers. Empty where it may be, and for known types.
+// masked language model, an encoder, a tower or a transformer of diffusers. Empty where it may be, and for
+// known types.
 std::string encoder_reason(ModelReader& model);
 
 // Why a model of an unknown type is not planned though its fields gave a plan: fields that nothing read name

@@ -51,8 +51,9 @@ inline std::int64_t key_dim(const AttentionSpec& spec) {
     return spec.op == Op::mla ? spec.head_dim_kpe : spec.head_dim_qk;
 }
 
-// Takes FlashAttention's and FlashInfer's words for nothing: softcap 0 and a window bound of -1. Throws InvalidRequest naming the first field that is wrong, Unsupported for an
-// op, a dtype or a head dimension that is not supported.
+// Takes FlashAttention's and FlashInfer's words for nothing: softcap 0 and a window bound of -1. Throws
+// InvalidRequest naming the first field that is wrong, Unsupported for an op, a dtype or a head dimension
+// that is not supported.
 Problem validate(const AttentionSpec& spec, const PlanSizes& sizes);
 
 // What validate() says of the sizes, of a problem whose spec is a validated one's. Allocates only to throw.

@@ -260,8 +260,8 @@ Kernels once_a_generation(const KernelsOnSm& kernels_on_sm, int last_generation 
     return kernels;
 }
 
-// The same of 8.x and 9.x alone, for kernels that differ between them. 10.x and 12.x run 8.x's code. Their own
-// is looked at by [machine_code_of_all], which takes too long for every run.
+// The same of 8.x and 9.x alone, for kernels that differ between them. 10.x and 12.x run 8.x's code. Their
+// own is looked at by [machine_code_of_all], which takes too long for every run.
 Kernels on_ampere_and_hopper(const KernelsOnSm& kernels_on_sm) { return once_a_generation(kernels_on_sm, 9); }
 
 // The same of 8.x alone: every SM runs this code.
@@ -281,9 +281,8 @@ Kernels quarter_of(const Kernels& all) {
 TEST_CASE("the machine code of every kernel is as planned", "[compiler][machine_code]") {
     Kernels kernels = on_ampere_and_hopper([](int sm) { return kernels_on(sm, kMainHeadDims); });
     // Of later generations, which run 8.x's code: enough to see that NVRTC makes of it what was planned.
-    kernels.merge(once_a_generation([](int sm) {
-        return sm < 100 ? Kernels() : quarter_of(kernels_on(sm, kMainHeadDims));
-    }));
+    kernels.merge(once_a_generation(
+        [](int sm) { return sm < 100 ? Kernels() : quarter_of(kernels_on(sm, kMainHeadDims)); }));
     // The others on the first SM alone, for their number would take minutes.
     kernels.merge(kernels_on(families::known_devices().front().sm, kOtherHeadDims));
     CHECK(inspect_all(kernels) == "");
