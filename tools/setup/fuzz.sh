@@ -37,7 +37,8 @@ esac
 (($# < 2)) || bad_usage "fuzz.sh takes one number of seconds"
 
 say_time building 14
-echo "attnsmith: fuzzing ${#targets[@]} targets takes $((${#targets[@]} * seconds)) s"
+cores=$(nproc)
+echo "attnsmith: fuzzing ${#targets[@]} targets takes $(((${#targets[@]} + cores - 1) / cores * seconds)) s"
 set_up --tests
 if ! bash tools/setup/setup.sh --fuzz; then
     echo "attnsmith: fuzz targets SKIPPED (${targets[*]}): there is no clang++ with libFuzzer"
@@ -48,17 +49,29 @@ build fuzz ON "${targets[@]/#/attnsmith-fuzz-}"
 # Found by what ends it, not by its memory: a sanitizer's shadow is not the target's.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 mkdir -p build/fuzz/failed
-for name in "${targets[@]}"; do
+
+fuzz() {
+    local name=$1 log=build/fuzz/$1.log seeds=("tests/fuzz/corpus/$1")
     mkdir -p "build/fuzz/corpus/$name"
-    seeds=("tests/fuzz/corpus/$name")
     [[ $name != model ]] || seeds+=(tests/models)
-    log=build/fuzz/$name.log
     if ! "build/fuzz/tests/fuzz/attnsmith-fuzz-$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
         -max_len=16384 -artifact_prefix="build/fuzz/failed/$name-" "build/fuzz/corpus/$name" "${seeds[@]}" \
         >"$log" 2>&1; then
         tail -n 60 "$log" >&2
         echo "attnsmith: the fuzz target $name failed (all of its output is in $log, its input in build/fuzz/failed)" >&2
-        exit 1
+        return 1
     fi
     echo "attnsmith: fuzz target $name: $(grep -E '^Done ' "$log")"
+}
+
+# One for each core.
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+failed=0 running=0
+for name in "${targets[@]}"; do
+    fuzz "$name" &
+    ((++running < cores)) && continue
+    wait -n || failed=1
+    running=$((running - 1))
 done
+while ((running-- > 0)); do wait -n || failed=1; done
+exit "$failed"
