@@ -353,7 +353,7 @@ class PushPull(CliTest):
             both = ["--cache", "own", "--cache", self.server.address, "--cache", second.address, "--json"]
             report = self.assert_ok(self.run_cli("cache", "push", *both, env=self.signing)).json()
             self.assertEqual((report["pushed"], len(second.files("cas"))), (total, total))
-            # What one of them lacks is pushed, whichever comes last.
+            # What a remote lacks is pushed, also where the last one has it.
             shutil.rmtree(self.server.folder)
             report = self.assert_ok(self.run_cli("cache", "push", *both, env=self.signing)).json()
             self.assertEqual((report["pushed"], report["present"]), (total, 0))

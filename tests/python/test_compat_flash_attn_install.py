@@ -495,7 +495,7 @@ class Rotary(FlashTest):
             self.assert_same(got, rotated(x, cos, sin, torch.tensor(positions), False))
 
     def test_tokens_of_no_sequence_stay_as_they_are(self):
-        """Before the first sequence and behind the last, where a padded tensor has tokens that nothing else says."""
+        """Before the first sequence and after the last, where a padded tensor has tokens that nothing else says."""
         x, (cos, sin) = self.randn(9, 3, 8), self.table(positions=13)
         ends = self.integers(1, 4, 4, 6)
         for offsets, positions in ((0, [0, 1, 2, 0, 1]), (self.integers(10, 99, 11), [10, 11, 12, 11, 12])):

@@ -519,7 +519,7 @@ class Statuses(LaunchTest):
         self.assertEqual(self.state.last_launch.stream, self.stream_number)
 
     def test_what_is_made_for_a_call_is_made_with_its_stream_current(self):
-        """A framework orders memory behind the stream that is current when it is made."""
+        """A framework orders memory after the work of the stream that is current when it is made."""
         self.found = 0
         q, k, lse = self.array(2, 8, 4, 64), self.array(2, 8, 2, 64), self.array(8, 4, dtype="fp32")
         part, stream, framework = self.array(8, 4, 64), self.stream(), type(attnsmith._frameworks.of(q, "q"))
