@@ -226,6 +226,8 @@ class BadInput(CliTest):
         secret = self.run_cli("cache", "export", "http://user:SECRET@host/x")
         self.assert_refused(secret, "error: an argument with an @ (not shown, since it may hold a password): export does not take it")
         self.assertNotIn("SECRET", secret.err)
+        encoded = self.run_cli("cache", "export", "http://user:SECRET%40host/x")
+        self.assertNotIn("SECRET", encoded.err)
         misspelt = self.run_cli("cache", "export", "--cahce=http://user:SECRET@host/x")
         self.assert_refused(misspelt, "did you mean --cache?")
         self.assertNotIn("SECRET", misspelt.err)

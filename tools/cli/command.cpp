@@ -10,6 +10,7 @@
 #include <memory>
 #include <string_view>
 
+#include "cache/remote/address.hpp"
 #include "cli/hub_name.hpp"
 #include "problem/vocabulary.hpp"
 
@@ -82,7 +83,7 @@ void refuse_values_of_switches(const Command& command, int count, char** argumen
 
 // A place of a cache without its --cache may have a password.
 bool may_hold_password(const std::string& argument) {
-    return argument.find('@') != argument.npos && argument.find(':') != argument.npos;
+    return cache::may_hold_password({&argument, 1}) && argument.find(':') != argument.npos;
 }
 
 constexpr std::string_view kNotShown = "an argument with an @ (not shown, since it may hold a password)";
