@@ -1,8 +1,8 @@
 // Writes what the machine code of every kernel is, for compare.py: a line of JSON for each.
 //
-//     attnsmith-kernel-code [--sm 80,90] > FILE
+//     attnsmith-kernel-code [--sm 80,90] [--only REGEX] > FILE
 //
-// The first line says which NVRTC compiled them. A kernel that does not compile has "error" instead of
+// --only takes those with a match in their name. The first line says which NVRTC compiled them. A kernel that does not compile has "error" instead of
 // "code".
 #include <fmt/format.h>
 
@@ -13,6 +13,7 @@
 #include <cstring>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -78,22 +79,27 @@ Json describe(const compiler::Nvrtc& nvrtc, const families::KernelConfig& kernel
 
 int main(int argc, char** argv) {
     std::vector<int> sms = known_sms();
-    if (argc == 3 && std::strcmp(argv[1], "--sm") == 0) {
-        sms = read_sms(argv[2]);
-    } else if (argc != 1) {
-        sms.clear();
+    std::regex only("");
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 < argc && std::strcmp(argv[i], "--sm") == 0)
+            sms = read_sms(argv[i + 1]);
+        else if (i + 1 < argc && std::strcmp(argv[i], "--only") == 0)
+            only = argv[i + 1];
+        else
+            sms.clear(), i = argc;
     }
     if (sms.empty()) {
-        std::fputs(
-            fmt::format("usage: attnsmith-kernel-code [--sm LIST], of {}\n", fmt::join(known_sms(), ", "))
-                .c_str(),
-            stderr);
+        std::fputs(fmt::format("usage: attnsmith-kernel-code [--sm LIST] [--only REGEX], of {}\n",
+                               fmt::join(known_sms(), ", "))
+                       .c_str(),
+                   stderr);
         return 2;
     }
     std::vector<families::KernelConfig> kernels;
     for (const int sm : sms) {
-        const test::Kernels of_sm = test::every_kernel(sm);
-        kernels.insert(kernels.end(), of_sm.begin(), of_sm.end());
+        for (const families::KernelConfig& kernel : test::every_kernel(sm)) {
+            if (std::regex_search(kernel.name(), only)) kernels.push_back(kernel);
+        }
     }
     const auto nvrtc = compiler::Nvrtc::open(test::nvrtc_options());
     std::puts(Json{{"nvrtc", nvrtc->toolchain()}, {"kernels", kernels.size()}}.dump().c_str());
