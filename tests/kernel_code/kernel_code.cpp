@@ -1,9 +1,10 @@
 // Writes what the machine code of every kernel is, for compare.py: a line of JSON for each.
 //
-//     attnsmith-kernel-code [--sm 80,90] [--only REGEX] > FILE
+//     attnsmith-kernel-code [--sm 80,90] [--only REGEX] [--keep FOLDER] > FILE
 //
-// --only takes those with a match in their name. The first line says which NVRTC compiled them. A kernel that does not compile has "error" instead of
-// "code".
+// --only takes those with a match in their name; --keep writes their sources and cubins to a folder, for
+// nvdisasm. The first line says which NVRTC compiled them. A kernel that does not compile has "error" instead
+// of "code".
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -57,10 +60,24 @@ std::vector<int> read_sms(std::string_view text) {
     }
 }
 
-Json describe(const compiler::Nvrtc& nvrtc, const families::KernelConfig& kernel) {
+void write_file(const std::filesystem::path& path, const void* data, std::size_t size) {
+    std::ofstream file(path, std::ios::binary);
+    file.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
+    if (!file.flush()) throw std::runtime_error(path.string() + " cannot be written");
+}
+
+// `folder`: to keep what was compiled in; empty: nowhere.
+Json describe(const compiler::Nvrtc& nvrtc, const families::KernelConfig& kernel,
+              const std::filesystem::path& folder) {
     Json line = {{"kernel", kernel.name()}, {"target", kernel.target}};
     try {
-        const compiler::Compiled compiled = nvrtc.compile(engine::translation_unit(kernel).program);
+        const compiler::Program program = engine::translation_unit(kernel).program;
+        const compiler::Compiled compiled = nvrtc.compile(program);
+        if (!folder.empty()) {
+            const std::filesystem::path file = folder / fmt::format("{}, {}", kernel.name(), kernel.target);
+            write_file(file.string() + ".cu", program.source.data(), program.source.size());
+            write_file(file.string() + ".cubin", compiled.cubin.data(), compiled.cubin.size());
+        }
         if (!compiler::CubinInfo::parse(compiled.cubin)) throw std::runtime_error("the cubin is not sound");
         const std::vector<std::byte> code = test::code_of(compiled.cubin);
         line["code"] = cache::sha256_of(code).hex();
@@ -80,19 +97,23 @@ Json describe(const compiler::Nvrtc& nvrtc, const families::KernelConfig& kernel
 int main(int argc, char** argv) {
     std::vector<int> sms = known_sms();
     std::regex only("");
+    std::filesystem::path folder;
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 < argc && std::strcmp(argv[i], "--sm") == 0)
             sms = read_sms(argv[i + 1]);
         else if (i + 1 < argc && std::strcmp(argv[i], "--only") == 0)
             only = argv[i + 1];
+        else if (i + 1 < argc && std::strcmp(argv[i], "--keep") == 0)
+            folder = argv[i + 1];
         else
             sms.clear(), i = argc;
     }
     if (sms.empty()) {
-        std::fputs(fmt::format("usage: attnsmith-kernel-code [--sm LIST] [--only REGEX], of {}\n",
-                               fmt::join(known_sms(), ", "))
-                       .c_str(),
-                   stderr);
+        std::fputs(
+            fmt::format("usage: attnsmith-kernel-code [--sm LIST] [--only REGEX] [--keep FOLDER], of {}\n",
+                        fmt::join(known_sms(), ", "))
+                .c_str(),
+            stderr);
         return 2;
     }
     std::vector<families::KernelConfig> kernels;
@@ -107,7 +128,7 @@ int main(int argc, char** argv) {
     std::mutex mutex;
     const auto work = [&] {
         for (std::size_t i; (i = next++) < kernels.size();) {
-            const std::string line = describe(*nvrtc, kernels[i]).dump();
+            const std::string line = describe(*nvrtc, kernels[i], folder).dump();
             const std::lock_guard lock(mutex);
             std::puts(line.c_str());
             std::fflush(stdout);
