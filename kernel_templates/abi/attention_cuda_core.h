@@ -17,6 +17,21 @@ struct CudaCoreShape {
     StorageBytes bytes;
 };
 
+// Of a kernel's constants, or of the Config that states them in its source.
+template <class Constants>
+ATTNSMITH_HOST_DEVICE constexpr CudaCoreShape cuda_core_shape(const Constants& of,
+                                                              const StorageBytes& bytes) {
+    return {.head_dim_qk = of.head_dim_qk,
+            .head_dim_vo = of.head_dim_vo,
+            .rows = of.rows,
+            .tile_kv = of.tile_kv,
+            .stages = of.stages,
+            .warps_q = of.warps_q,
+            .warps_kv = of.warps_kv,
+            .paged = of.paged,
+            .bytes = bytes};
+}
+
 struct CudaCoreLayout {
     KeyValueRing ring;
     int32 weights;          // each warp's logits, then weights: [key][row], fp32
@@ -27,8 +42,14 @@ struct CudaCoreLayout {
 
 ATTNSMITH_HOST_DEVICE constexpr CudaCoreLayout cuda_core_layout(const CudaCoreShape& shape) {
     CudaCoreLayout s{};
-    s.ring = key_value_ring(0, {shape.head_dim_qk, shape.head_dim_vo, shape.tile_kv, shape.stages,
-                                shape.paged, shape.bytes.key_value, shape.bytes.key_value, 0});
+    s.ring = key_value_ring(0, {.head_dim_qk = shape.head_dim_qk,
+                                .head_dim_vo = shape.head_dim_vo,
+                                .tile_kv = shape.tile_kv,
+                                .stages = shape.stages,
+                                .paged = shape.paged,
+                                .key_bytes = shape.bytes.key_value,
+                                .value_bytes = shape.bytes.key_value,
+                                .scales = 0});
     s.weights = s.ring.end;
     const int32 weights_end = s.weights + shape.warps_q * shape.tile_kv * shape.rows * int32(sizeof(float));
     s.partials = warp_partials(s.ring.k, shape.warps_kv * shape.rows, shape.head_dim_vo);

@@ -19,6 +19,24 @@ struct MmaShape {
     StorageBytes bytes;
 };
 
+// Of a kernel's constants, or of the Config that states them in its source.
+template <class Constants>
+ATTNSMITH_HOST_DEVICE constexpr MmaShape mma_shape(const Constants& of, const StorageBytes& bytes) {
+    return {.head_dim_qk = of.head_dim_qk,
+            .head_dim_vo = of.head_dim_vo,
+            .tile_q = of.tile_q,
+            .tile_kv = of.tile_kv,
+            .stages = of.stages,
+            .warps_q = of.warps_q,
+            .warps_kv = of.warps_kv,
+            .wide = of.wide,
+            .latent = of.latent,
+            .paged = of.paged,
+            .absolute_cuts = of.absolute_cuts,
+            .scale_blocks = of.scale_blocks,
+            .bytes = bytes};
+}
+
 // Weights of a key, which has as many for P V as its value has scales.
 ATTNSMITH_HOST_DEVICE constexpr int32 mma_weight_blocks(bool latent, int32 scale_blocks) {
     return latent && scale_blocks > 1 ? scale_blocks : 1;
@@ -55,9 +73,14 @@ ATTNSMITH_HOST_DEVICE constexpr MmaLayout mma_layout(const MmaShape& shape) {
     s.latent_q = 0;
     s.q = shape.latent ? shape.tile_q * padded_head_dim(shape.head_dim_vo) * shape.bytes.query : 0;
     s.ring = key_value_ring(s.q + shape.tile_q * (q_row > o_row || shape.wide ? q_row : o_row),
-                            {shape.head_dim_qk, shape.head_dim_vo, shape.tile_kv, shape.stages, shape.paged,
-                             shape.latent ? shape.bytes.position : shape.bytes.key_value,
-                             shape.bytes.key_value, token_scales(shape.latent, shape.scale_blocks)});
+                            {.head_dim_qk = shape.head_dim_qk,
+                             .head_dim_vo = shape.head_dim_vo,
+                             .tile_kv = shape.tile_kv,
+                             .stages = shape.stages,
+                             .paged = shape.paged,
+                             .key_bytes = shape.latent ? shape.bytes.position : shape.bytes.key_value,
+                             .value_bytes = shape.bytes.key_value,
+                             .scales = token_scales(shape.latent, shape.scale_blocks)});
     s.partials = warp_partials(s.ring.k, shape.warps_kv * shape.tile_q, shape.head_dim_vo);
     s.weights = (s.ring.end + 127) / 128 * 128;
     s.slices = s.weights + mma_weight_blocks(shape.latent, shape.scale_blocks) * shape.tile_q *

@@ -3,8 +3,7 @@
 #pragma once
 
 #include "abi/append_arguments.h"
-#include "attention/pages.cuh"
-#include "attention/tiles.cuh"
+#include "sequences/pages.cuh"
 
 namespace attnsmith {
 

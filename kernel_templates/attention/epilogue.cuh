@@ -215,7 +215,7 @@ struct Epilogue {
         const float c = args.scale_log2;
         const float sink = args.sinks && row.valid ? args.sinks[row.head] * kLog2e : -infinity();
         RowResult result = finish_row(maximum, sum, c, sink);
-        if constexpr (may_have_value_scale<Config>()) {
+        if constexpr (Config::value_scale) {
             // A row that saw no key has nothing of the values, whatever their scale is.
             if (sum != 0.0f) result.factor *= stored_scale(args, args.v_scale, row.head / args.scale_group);
         }

@@ -4,10 +4,10 @@
 
 #include "abi/key_value_ring.h"
 #include "attention/mask.cuh"
-#include "attention/pages.cuh"
 #include "attention/token_scales.cuh"
 #include "common/copy.cuh"
 #include "common/swizzled_tile.cuh"
+#include "sequences/pages.cuh"
 
 namespace attnsmith {
 

@@ -2,6 +2,7 @@
 // nowhere else.
 #pragma once
 
+#include "attention/operand_stage.cuh"
 #include "attention/tiles.cuh"
 #include "common/fragment.cuh"
 #include "common/math.cuh"
@@ -40,6 +41,11 @@ struct RowLogit {
 // For a thread's two rows of an accumulator.
 template <class Config>
 struct LogitTransform {
+    // Whether products with quantized keys become logits in the softmax, by a factor of each row, which costs
+    // nothing there. What is transformed before has to be a logit already.
+    static constexpr bool kFactorsInSoftmax =
+        StageOf<Config>::kIsQuantized && !Config::softcap && !Config::alibi;
+
     RowLogit<Config> rows[2];
 
     __device__ void set(const abi::AttentionArguments& args, const Sequence& sequence,
@@ -49,21 +55,16 @@ struct LogitTransform {
     }
 
     // The logits of keys from `first_key` on.
-    template <int Keys>
-    __device__ void apply(Accumulator<Keys>& s, const abi::AttentionArguments& args, int32 first_key) const {
+    template <class Scores>
+    __device__ void apply(Scores& s, const abi::AttentionArguments& args, int32 first_key) const {
         if constexpr (Config::softcap || Config::alibi) {
             // To the first key of the thread's.
             float distance[2];
 #pragma unroll
-            for (int i = 0; i < 2; ++i) distance[i] = rows[i].distance(first_key + fragment_column());
-#pragma unroll
-            for (int j = 0; j < Keys / 8; ++j) {
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    s[j][i] = rows[i / 2].template apply<FastTanh>(s[j][i], args,
-                                                                   distance[i / 2] + float(j * 8 + i % 2));
-                }
-            }
+            for (int i = 0; i < 2; ++i) distance[i] = rows[i].distance(first_key + Scores::first_column());
+            s.for_each([&](int row, int column, float& x) {
+                x = rows[row].template apply<FastTanh>(x, args, distance[row] + float(column));
+            });
         }
     }
 };

@@ -25,6 +25,10 @@ struct KeyInterval {
     __device__ bool is_empty() const { return end <= first; }
 };
 
+// What rows see of a block of keys: each row all of them, some, or none.
+enum class Coverage { full, partial, none };
+__device__ inline Coverage full_unless(bool hides_some) { return Coverage(hides_some); }
+
 // Keys that the query `token` sees: within its window, its chunk and its sequence. A new mask is a change of
 // this.
 __device__ inline KeyInterval visible_keys(const abi::AttentionArguments& args, const Sequence& s,
@@ -116,9 +120,9 @@ struct TileMask {
                          (blocks.first + part.blocks_before(part.end, count)) * Keys});
     }
 
-    // Whether a row does not see one of the keys first .. end - 1.
-    __device__ bool hides_some_of(int32 first, int32 end) const {
-        return first < seen_by_all.first || end > seen_by_all.end;
+    // Of keys first .. end - 1, of which rows see some.
+    __device__ Coverage coverage(int32 first, int32 end) const {
+        return full_unless(first < seen_by_all.first || end > seen_by_all.end);
     }
 };
 
@@ -138,31 +142,33 @@ struct FragmentMask {
 
     // The logits of keys from `first_key` on. By selection, never by adding: whatever the logit of a key that
     // a row does not see is, it has no influence.
-    template <int Keys>
-    __device__ void apply(Accumulator<Keys>& s, int32 first_key) const {
-        constexpr int kWordKeys = 128;  // 32 of them are this thread's, two of each eight
-        constexpr int kWords = (Keys + kWordKeys - 1) / kWordKeys;
-        const int32 origin = first_key + fragment_column();
+    template <class Scores>
+    __device__ void apply(Scores& s, int32 first_key) const {
+        constexpr int kWordKeys = 16 * Scores::kPairPitch;  // 32 of them are this thread's
+        constexpr int kWords = (Scores::kColumns / 2 * Scores::kPairPitch + kWordKeys - 1) / kWordKeys;
+        const int32 origin = first_key + Scores::first_column();
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < Scores::kRows; ++i) {
+            uint32 seen[kWords];
 #pragma unroll
-            for (int word = 0; word < kWords; ++word) {
-                const uint32 seen = columns_before(end[i] - origin - word * kWordKeys) &
-                                    ~columns_before(first[i] - origin - word * kWordKeys);
-#pragma unroll
-                for (int column = 0; column < 32 && word * 16 + column / 2 < Keys / 8; ++column) {
-                    float& x = s[word * 16 + column / 2][2 * i + column % 2];
-                    x = seen >> column & 1 ? x : -infinity();
-                }
-            }
+            for (int word = 0; word < kWords; ++word)
+                seen[word] = columns_before<Scores>(end[i] - origin - word * kWordKeys) &
+                             ~columns_before<Scores>(first[i] - origin - word * kWordKeys);
+            s.for_each_pair(i, [&](int column, float& x, float& y) {
+                const uint32 word = seen[column / kWordKeys];
+                const int bit = column % kWordKeys / Scores::kPairPitch * 2;
+                x = word >> bit & 1 ? x : -infinity();
+                y = word >> (bit + 1) & 1 ? y : -infinity();
+            });
         }
     }
 
   private:
     // A bit for each of this thread's columns that is one of the first `keys` keys.
+    template <class Scores>
     static __device__ uint32 columns_before(int32 keys) {
         keys = max(keys, 0);
-        return power_of_two(keys / 8 * 2 + min(keys % 8, 2)) - 1;
+        return power_of_two(keys / Scores::kPairPitch * 2 + min(keys % Scores::kPairPitch, 2)) - 1;
     }
 };
 

@@ -1,5 +1,4 @@
-// Keys and values that are stored in 8 bits: what they are widened to, what they are multiplied by, and the
-// queries beside them.
+// Keys and values that are stored in 8 bits: their scales, and the queries that they are multiplied with.
 //
 //   fp16 has all numbers of e4m3 and e5m2, and weights are at most 1, so that both products are made in fp16.
 //   Its exponents are too few for queries in bf16: a row of these is divided by a power of two, which its
@@ -7,6 +6,7 @@
 //   those that sums in fp32 have.
 #pragma once
 
+#include "attention/operand_stage.cuh"
 #include "attention/tiles.cuh"
 #include "common/element.cuh"
 #include "common/fragment.cuh"
@@ -14,56 +14,6 @@
 #include "common/shared.cuh"
 
 namespace attnsmith {
-
-// Whether a kernel reads such keys. Kernels that read none say nothing of them.
-template <class Config>
-__device__ constexpr bool widens_keys() {
-    if constexpr (requires { typename Config::KeyValue; })
-        return sizeof(typename Config::KeyValue) == 1;
-    else
-        return false;
-}
-
-// Whether its keys are stored so, be it that it reads what another kernel widened (attention/widen.cuh).
-template <class Config>
-__device__ constexpr bool has_stored_keys() {
-    if constexpr (requires { Config::widened_ahead; })
-        return Config::widened_ahead || widens_keys<Config>();
-    else
-        return widens_keys<Config>();
-}
-
-// Whether what a kernel finishes may have been found of values with a scale, other than those of tokens,
-// which weights have. The merge of splits reads partial results, whatever their keys were.
-template <class Config>
-__device__ constexpr bool may_have_value_scale() {
-    if constexpr (requires { typename Config::KeyValue; })
-        return has_stored_keys<Config>() && Config::scale_blocks == 0;
-    else
-        return true;
-}
-
-// Whether what was multiplied is taken to logits in the softmax, by a factor of each row, which costs nothing
-// there. Where logits are transformed before, they have to be logits.
-template <class Config>
-__device__ constexpr bool has_row_factors() {
-    return has_stored_keys<Config>() && !Config::softcap && !Config::alibi;
-}
-
-template <class A, class B>
-inline constexpr bool is_same = false;
-template <class A>
-inline constexpr bool is_same<A, A> = true;
-
-// What an mma multiplies: the queries' own type, or what widened keys have.
-template <bool Widened, class Query>
-struct OperandElement {
-    using Type = Query;
-};
-template <class Query>
-struct OperandElement<true, Query> {
-    using Type = f16;
-};
 
 // What the stored keys, or values, of a KV head are multiplied by. NaN for what is no ordinary number above
 // 0.

@@ -9,9 +9,9 @@
 
 #include "abi/widen_arguments.h"
 #include "attention/mask.cuh"
-#include "attention/pages.cuh"
 #include "common/copy.cuh"
 #include "common/element.cuh"
+#include "sequences/pages.cuh"
 
 namespace attnsmith {
 

@@ -14,14 +14,58 @@ __device__ inline int32 fragment_row(int32 lane, int i) { return lane / 4 + 8 * 
 __device__ inline int32 fragment_column() { return threadIdx.x % 4 * 2; }
 
 // The sum of products, in fp32: element [j][2 * i + c] is of row i and column 8 * j + fragment_column() + c.
+//
+// Whatever is done to scores one by one knows no more of a fragment than that a thread has kRows rows of it,
+// of each kColumns columns, neighbours in pairs, of which the first is first_column(); and goes through them
+// by for_each() and for_each_pair(), which name columns by their distance from that one. Products alone know
+// the layout. The accumulators of another instruction are another such fragment.
 template <int Columns>
 struct Accumulator {
     static constexpr int kFragments = Columns / 8;
+    static constexpr int kRows = 2, kColumns = Columns / 4;
+    static constexpr int kPairPitch = 8;  // columns from one pair to the next
 
     float values[kFragments][4];
 
     __device__ float (&operator[](int j))[4] { return values[j]; }
     __device__ const float (&operator[](int j) const)[4] { return values[j]; }
+
+    static __device__ int32 first_column() { return fragment_column(); }
+    // f(row, column, value), of columns `First` and up to `End` of the fragment, which are multiples of
+    // eight.
+    template <int First = 0, int End = Columns, class F>
+    __device__ void for_each(const F& f) {
+#pragma unroll
+        for (int j = First / 8; j < End / 8; ++j) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) f(i / 2, j * 8 + i % 2, values[j][i]);
+        }
+    }
+    // f(column, value, next value), of a row.
+    template <class F>
+    __device__ void for_each_pair(int row, const F& f) {
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) f(j * 8, values[j][2 * row], values[j][2 * row + 1]);
+    }
+    template <class F>
+    __device__ void for_each_pair(int row, const F& f) const {
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) f(j * 8, values[j][2 * row], values[j][2 * row + 1]);
+    }
+    // The largest of a row, and `least`.
+    __device__ float top(int row, float least) const {
+        for_each_pair(row, [&](int, float x, float y) { least = fmaxf(least, fmaxf(x, y)); });
+        return least;
+    }
+    // The same by two chains of comparisons, which take half as long to come.
+    __device__ float top(int row) const {
+        float chains[2] = {fmaxf(values[0][2 * row], values[0][2 * row + 1]),
+                           fmaxf(values[1][2 * row], values[1][2 * row + 1])};
+#pragma unroll
+        for (int j = 2; j < kFragments; ++j)
+            chains[j % 2] = fmaxf(chains[j % 2], fmaxf(values[j][2 * row], values[j][2 * row + 1]));
+        return fmaxf(chains[0], chains[1]);
+    }
 
     __device__ void clear() {
 #pragma unroll

@@ -1,9 +1,9 @@
-// A tile in shared memory for ldmatrix: panels of up to 64 columns, each [row][columns], whose 16-byte chunks
-// are permuted within a row so that the eight rows of an ldmatrix lie in different banks.
+// A tile in shared memory for cp.async and ldmatrix: panels of up to 64 columns, each [row][columns],
+// swizzled.
 #pragma once
 
 #include "abi/key_value_ring.h"
-#include "common/shared.cuh"
+#include "common/swizzle.cuh"
 
 namespace attnsmith {
 
@@ -32,7 +32,7 @@ struct SwizzledTile {
 
   private:
     static __device__ constexpr uint32 offset(int row, int chunk) {
-        const int swizzled = (chunk % kChunks) ^ ((row * kChunks / 8) % kChunks);
+        const int swizzled = swizzled_chunk<kChunks>(row, chunk);
         return (chunk / kChunks) * kPanelBytes + row * kRowBytes + swizzled * 16;
     }
 };

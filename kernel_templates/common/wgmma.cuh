@@ -1,18 +1,29 @@
-// Around wgmma.mma_async: matrix descriptors, and the order of its groups. The instructions themselves
-// have hundreds of operands and are written out for one product by the specialiser (Config::multiply_*).
+// Around wgmma.mma_async: matrix descriptors, and the order of its groups. The instructions themselves are in
+// common/wgmma_product.cuh.
 #pragma once
 
+#include "common/panel_tile.cuh"
 #include "common/registers.cuh"
-#include "common/shared.cuh"
 
 namespace attnsmith {
 
-// The lower half of a tile's matrix descriptor, whose bits abi/attention_wgmma.h describes. Each step of a
-// product begins at a constant from this start, which the specialiser adds. `leading`: bytes from one panel
-// to the next, where the product does not sum over columns.
-__device__ inline uint32 descriptor_start(SharedAddress tile, uint32 leading = 16) {
-    // The tensor core's operands are uniform registers.
+// The lower half of a tile's matrix descriptor, whose bits abi/wgmma.h describes. Each step of a product
+// begins at a constant from this start. The tensor core's operands are uniform registers.
+namespace detail {
+__device__ inline uint32 descriptor_start(SharedAddress tile, uint32 leading) {
     return uniform((leading >> 4) << 16 | (tile.value & 0x3ffff) >> 4);
+}
+}  // namespace detail
+
+// Of a tile of which a product sums over the columns of rows: A, or K.
+template <int Rows>
+__device__ uint32 row_descriptor(const PanelTile<Rows>& tile) {
+    return detail::descriptor_start(tile.start, 16);
+}
+// Of a tile of which a product sums over rows, and whose columns are those of the sums: V. It crosses panels.
+template <int Rows>
+__device__ uint32 column_descriptor(const PanelTile<Rows>& tile) {
+    return detail::descriptor_start(tile.start, PanelTile<Rows>::kPanel);
 }
 
 // Before a wgmma whose registers other instructions have written.

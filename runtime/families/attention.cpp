@@ -25,7 +25,8 @@ AttentionConstants attention_constants(const AttentionSpec& spec) {
             .softcap = spec.softcap.has_value(),
             .alibi = spec.alibi,
             .absolute_cuts = spec.consistency == Consistency::bitwise,
-            .scale_blocks = static_cast<int>(problem::scale_blocks(spec))};
+            .scale_blocks = static_cast<int>(problem::scale_blocks(spec)),
+            .value_scale = is_fp8(problem::kv_dtype(spec)) && problem::scale_blocks(spec) == 0};
 }
 
 std::optional<std::string> tensor_core_refusal(const AttentionSpec& spec) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "abi/attention_storage.h"
+#include "abi/operand_stage.h"
 #include "attnsmith/spec.hpp"
 #include "families/backend.hpp"
 #include "families/constants.hpp"
@@ -25,6 +26,8 @@ struct AttentionConstants {
     bool paged = false, softcap = false, alibi = false;
     bool absolute_cuts = false;  // a row's bits follow from its keys alone (abi/attention_cuts.h)
     int scale_blocks = 0;        // scales that a head of a token has of its own
+    bool value_scale = false;    // the values of a KV head have one
+    abi::OperandStage operand_stage = abi::OperandStage::as_loaded;
 
     template <class Self, class Visitor>
     static void visit(Self& self, Visitor& visitor) {
@@ -45,6 +48,8 @@ struct AttentionConstants {
         visitor.flag("alibi", self.alibi);
         visitor.flag("absolute_cuts", self.absolute_cuts);
         visitor.integer("scale_blocks", self.scale_blocks);
+        visitor.flag("value_scale", self.value_scale);
+        visitor.operand_stage("operand_stage", self.operand_stage);
     }
 };
 

@@ -6,6 +6,26 @@
 
 namespace attnsmith::families {
 
+namespace {
+
+std::string_view name_of(abi::OperandStage stage) {
+    switch (stage) {
+        case abi::OperandStage::as_loaded:
+            return "as_loaded";
+        case abi::OperandStage::dequant_in_registers:
+            return "dequant_in_registers";
+        case abi::OperandStage::dequant_ring:
+            return "dequant_ring";
+        case abi::OperandStage::dequant_in_place:
+            return "dequant_in_place";
+        case abi::OperandStage::dequant_ahead:
+            return "dequant_ahead";
+    }
+    return "?";
+}
+
+}  // namespace
+
 std::string Constant::text() const {
     switch (kind) {
         case Kind::element:
@@ -27,13 +47,15 @@ std::string Constant::text() const {
             return std::to_string(value);
         case Kind::flag:
             return value != 0 ? "true" : "false";
+        case Kind::operand_stage:
+            return fmt::format("abi::OperandStage::{}", name_of(static_cast<abi::OperandStage>(value)));
     }
     return "?";
 }
 
 std::string Constant::declaration() const {
     if (kind == Kind::element || kind == Kind::index) return fmt::format("using {} = {};", name, text());
-    return fmt::format("static constexpr {} {} = {};", kind == Kind::flag ? "bool" : "int", name, text());
+    return fmt::format("static constexpr auto {} = {};", name, text());
 }
 
 int Constants::integer(std::string_view name, int absent) const {

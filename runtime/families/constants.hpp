@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "abi/operand_stage.h"
 #include "attnsmith/types.hpp"
 
 namespace attnsmith::families {
@@ -19,7 +20,8 @@ struct Constant {
         element,  // an element type of common/element.cuh
         index,    // an integer type of abi/integers.h
         integer,
-        flag
+        flag,
+        operand_stage  // of abi/operand_stage.h
     };
 
     std::string_view name;  // as the source has it; a literal
@@ -72,6 +74,9 @@ class Constants {
         void index(std::string_view name, DType value) { add(name, Constant::Kind::index, value); }
         void integer(std::string_view name, int value) { add(name, Constant::Kind::integer, value); }
         void flag(std::string_view name, bool value) { add(name, Constant::Kind::flag, value); }
+        void operand_stage(std::string_view name, abi::OperandStage value) {
+            add(name, Constant::Kind::operand_stage, value);
+        }
 
         template <class Value>
         void add(std::string_view name, Constant::Kind kind, Value value) {
@@ -86,6 +91,9 @@ class Constants {
         void index(std::string_view, DType& value) { value = static_cast<DType>((next++)->value); }
         void integer(std::string_view, int& value) { value = (next++)->value; }
         void flag(std::string_view, bool& value) { value = (next++)->value != 0; }
+        void operand_stage(std::string_view, abi::OperandStage& value) {
+            value = static_cast<abi::OperandStage>((next++)->value);
+        }
     };
 
     std::vector<Constant> list_;

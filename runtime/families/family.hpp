@@ -84,6 +84,9 @@ class Family {
     // Whether an attention reads keys and values that were widened into the workspace before it.
     virtual bool reads_widened(const KernelConfig&) const { return false; }
 
+    // Keys that an attention's running softmax takes at a time, where rows are cut at absolute positions.
+    virtual int softmax_keys(const KernelConfig&) const { return 0; }
+
     // An attention's query tiles of all sequences and KV heads, at most, for these bounds and any below.
     virtual std::int64_t most_tiles(const KernelConfig&, const problem::Problem&,
                                     const problem::BoundShape&) const {

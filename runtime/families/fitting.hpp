@@ -11,38 +11,41 @@
 
 namespace attnsmith::families {
 
-// A kernel, as the struct of its family's constants, and what it takes of an SM.
-template <class Kernel>
-struct Fitted {
-    Kernel kernel{};
-    std::int64_t shared_bytes = 0;  // of a CTA, dynamic
+// What a kernel takes of an SM, or why it cannot run there.
+struct Budget {
+    int registers = 0;                  // that a thread which multiplies is expected to need
+    bool queries_in_registers = false;  // whether there is room for them
+    std::int64_t shared_bytes = 0;      // of a CTA, dynamic
     int ctas_per_sm = 0;
+    std::optional<std::string> refusal{};
+
+    // Of a kernel whose threads need so many registers each, as many CTAs as an SM holds.
+    static Budget of(int threads, int registers, std::int64_t shared_bytes, const SmTraits& sm);
+};
+
+// A kernel, as the struct of its family's constants, and its budget: asked for once, and handed on.
+template <class Kernel>
+struct Planned {
+    Kernel kernel{};
+    Budget budget{};
+
+    const std::optional<std::string>& refusal() const { return budget.refusal; }
 };
 
 // Why a CTA cannot have so much shared memory; nothing where it can.
 std::optional<std::string> shared_memory_refusal(std::int64_t bytes, const SmTraits& sm);
 
-// Fills in what an SM holds of the kernel, whose shared memory is known and whose threads need so many
-// registers each. Why it holds none.
-template <class Kernel>
-std::optional<std::string> fit(Fitted<Kernel>& fitted, int registers, const SmTraits& sm) {
-    if (auto reason = shared_memory_refusal(fitted.shared_bytes, sm)) return reason;
-    fitted.ctas_per_sm = resident_ctas(sm, fitted.kernel.threads(), registers, fitted.shared_bytes);
-    if (fitted.ctas_per_sm == 0) return "no CTA fits an SM of sm_" + std::to_string(sm.sm);
-    return std::nullopt;
-}
-
 // The kernel as one of its family's, for the SM or, with the suffix "a", for its architecture alone.
 template <class Kernel>
-KernelConfig config_of(const Family& family, const Fitted<Kernel>& fitted, const SmTraits& sm,
+KernelConfig config_of(const Family& family, const Planned<Kernel>& planned, const SmTraits& sm,
                        const char* suffix = "") {
     return {.family = &family,
             .sm = sm.sm,
             .target = "sm_" + std::to_string(sm.sm) + suffix,
-            .constants = Constants::of(fitted.kernel),
-            .threads = fitted.kernel.threads(),
-            .ctas_per_sm = fitted.ctas_per_sm,
-            .shared_bytes = fitted.shared_bytes};
+            .constants = Constants::of(planned.kernel),
+            .threads = planned.kernel.threads(),
+            .ctas_per_sm = planned.budget.ctas_per_sm,
+            .shared_bytes = planned.budget.shared_bytes};
 }
 
 }  // namespace attnsmith::families

@@ -15,8 +15,10 @@ Source source_of(const KernelConfig& kernel) {
     const std::string entry = fmt::format("attnsmith_{}", family);
     return {entry, fmt::format("// {name}\n"
                                "#include \"{header}\"\n\n"
-                               "namespace attnsmith {{\nstruct Config {{\n{constants}{members}}};\n}}  // "
-                               "namespace attnsmith\n\n"
+                               "namespace attnsmith {{\n"
+                               "struct Constants {{\n{constants}}};\n"
+                               "struct Config : Constants {{\n{members}}};\n"
+                               "}}  // namespace attnsmith\n\n"
                                "extern \"C\" __global__ void __launch_bounds__({threads}, {ctas})\n"
                                "{entry}(const __grid_constant__ attnsmith::abi::{arguments} arguments) {{\n"
                                "    attnsmith::{family}<attnsmith::Config>(arguments);\n"

@@ -1,5 +1,6 @@
 #include "families/tiled_attention.hpp"
 
+#include "abi/attention_cuts.h"
 #include "families/attention_arguments.hpp"
 #include "problem/ceil_div.hpp"
 
@@ -23,6 +24,8 @@ bool TiledAttention::takes(const KernelConfig& kernel, SplitPolicy policy) const
     }
     return false;
 }
+
+int TiledAttention::softmax_keys(const KernelConfig&) const { return abi::kSoftmaxKeys; }
 
 std::string TiledAttention::kernel_name(const KernelConfig& config) const {
     const auto kernel = config.as<TiledKernel>();

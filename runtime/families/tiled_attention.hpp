@@ -31,6 +31,7 @@ class TiledAttention : public Family {
   public:
     Role role() const final { return Role::attention; }
     bool takes(const KernelConfig& kernel, SplitPolicy policy) const final;
+    int softmax_keys(const KernelConfig& kernel) const final;
     std::string kernel_name(const KernelConfig& kernel) const final;
     std::int64_t most_tiles(const KernelConfig& kernel, const problem::Problem& problem,
                             const problem::BoundShape& shape) const final;

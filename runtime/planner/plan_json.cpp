@@ -61,8 +61,7 @@ Json step_json(const Step& step, const families::Extent& extent, const CacheStat
 Json cuts_json(const families::KernelConfig& kernel) {
     return {{"least_keys", abi::kLeastCut},
             {"most_pieces", abi::kMostCuts},
-            {"softmax_keys",
-             kernel.backend() == families::Backend::wgmma ? kernel.tile_kv() : abi::kSoftmaxKeys}};
+            {"softmax_keys", kernel.family->softmax_keys(kernel)}};
 }
 
 Json split_json(const Plan& plan, const Launch& launch) {

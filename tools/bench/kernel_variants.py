@@ -10,7 +10,7 @@ and what ptxas had to say. The tile must be one that the planner takes. `run` la
 turn, with torch: first each is checked against a plain computation in fp32, then timed at 16384 tokens of bf16 in all,
 2048 / head_dim heads; --peers adds torch's cuDNN attention and FlashAttention-3 where it is installed, --power a second
 of each at its longest with the clock and the power that nvidia-smi shows. TFLOP/s count half of the pairs under a
-causal mask. All variants must take the arguments of the tree's own abi/attention_wgmma.h. A field that is new there
+causal mask. All variants must take the arguments of the tree's own abi/attention_persistent.h. A field that is new there
 stops `run` until launch_values() says what it holds.
 """
 
@@ -65,14 +65,14 @@ def structure(header, struct, members):
 
 
 def argument_types():
-    """AttentionArguments, and what follows it and the TensorMaps in WgmmaArguments."""
-    own = fields("attention_wgmma.h", "WgmmaArguments")
+    """AttentionArguments, and what follows it and the TensorMaps in PersistentArguments."""
+    own = fields("attention_persistent.h", "PersistentArguments")
     first = [("attention", "AttentionArguments")] + [(name, "TensorMap") for name in MAPS]
     if own[:len(first)] != first:
-        raise SystemExit(f"attention_wgmma.h: WgmmaArguments begins with {own[:len(first)]}, expected {first}")
+        raise SystemExit(f"attention_persistent.h: PersistentArguments begins with {own[:len(first)]}, expected {first}")
     return (structure("attention_arguments.h", "AttentionArguments",
                       fields("attention_arguments.h", "AttentionArguments")),
-            structure("attention_wgmma.h", "WgmmaArguments", own[len(first):]))
+            structure("attention_persistent.h", "PersistentArguments", own[len(first):]))
 
 
 def places(attention, tail):

@@ -20,6 +20,7 @@
 
 #include "abi/attention_cuda_core.h"
 #include "attention/attend_tiles.cuh"
+#include "attention/block_cursor.cuh"
 #include "attention/cuda_core/lanes.cuh"
 #include "attention/epilogue.cuh"
 #include "attention/join_warps.cuh"
@@ -34,6 +35,7 @@ template <class Config>
 struct AttentionCudaCore {
     using Stages = KeyValueStages<Config>;
     using Loader = KeyValueLoader<Config>;
+    using Blocks = AscendingBlocks<Config::tile_kv>;
     static constexpr int kRows = Config::rows;
     static constexpr int kWarpKeys = Config::tile_kv / Config::warps_kv;
     using LogitLanes = KeyLanes<Config::head_dim_qk, kWarpKeys>;
@@ -71,23 +73,21 @@ struct AttentionCudaCore {
     __device__ void run(uint32& status) {
         TileMask mask(tile);
         mask.keep<Config::tile_kv>(part);
-        KeyInterval blocks = blocks_with<Config::tile_kv>(mask.read);
-        if (mask.read.is_empty()) blocks.end = blocks.first;
+        const Blocks blocks(mask.read);
         Loader loader(stages, tile, mask.read, status);
         start(loader, blocks);
         set_row(tile.row(warp_row + lane % kRows));
         load_queries();
-        for (int32 n = blocks.first; n < blocks.end; ++n) {
+        for (int32 n = blocks.first; blocks.has(n); n = blocks.next(n)) {
             copy_wait<Config::stages - 2>();
             __syncthreads();  // tile n is there for all, and all are done with tile n - 1
-            load(loader, n - 1 + Config::stages, blocks.end);
+            load(loader, blocks, blocks.ahead(n - 1, Config::stages));
             multiply_queries(n);
             __syncwarp();
-            take_weights(n * Config::tile_kv + warp_key,
-                         mask.hides_some_of(n * Config::tile_kv, (n + 1) * Config::tile_kv));
+            take_weights(blocks.first_key(n) + warp_key, blocks.coverage(n, mask));
             __syncwarp();
             multiply_values(n);
-            loader.publish_next(n + kPublished);
+            loader.publish_next(blocks.ahead(n, kPublished));
         }
         copy_wait<0>();
         close();
@@ -106,15 +106,15 @@ struct AttentionCudaCore {
     }
 
     // The first stages - 1 tiles; a group of copies for each, whether there is one or not.
-    __device__ void start(Loader& loader, const KeyInterval& blocks) {
+    __device__ void start(Loader& loader, const Blocks& blocks) {
         loader.template publish_first<kPublished>(blocks.first);
         if constexpr (Config::paged) __syncthreads();
 #pragma unroll 1
-        for (int i = 0; i < Config::stages - 1; ++i) load(loader, blocks.first + i, blocks.end);
+        for (int i = 0; i < Config::stages - 1; ++i) load(loader, blocks, blocks.ahead(blocks.first, i));
     }
 
-    __device__ void load(const Loader& loader, int32 n, int32 end) const {
-        if (n < end) {
+    __device__ void load(const Loader& loader, const Blocks& blocks, int32 n) const {
+        if (blocks.has(n)) {
             loader.load_k(n);
             loader.load_v(n);
         }
@@ -182,7 +182,7 @@ struct AttentionCudaCore {
 
     // Logits to weights, in shared memory. A lane has one row, and every kRowLanes-th key from `first_key`
     // on.
-    __device__ void take_weights(int32 first_key, bool masked) {
+    __device__ void take_weights(int32 first_key, Coverage coverage) {
         float* const mine = weights() + lane;  // its first key's
         float x[kRowLogits];
         float top = maximum;
@@ -192,7 +192,7 @@ struct AttentionCudaCore {
             if (!has_key(i)) continue;
             const int32 key = first_key + lane / kRows + i * kRowLanes;
             const float logit = row.template apply<PreciseTanh>(mine[i * 32], args, row.distance(key));
-            if (!masked || (key >= seen.first && key < seen.end)) x[i] = logit;
+            if (coverage == Coverage::full || (key >= seen.first && key < seen.end)) x[i] = logit;
             top = fmaxf(top, x[i]);
         }
 #pragma unroll

@@ -19,105 +19,56 @@
 //   softmax takes so many keys at a time whatever a tile has, and no warps divide them.
 #pragma once
 
-#include "attention/attend_tiles.cuh"
-#include "attention/cuts.cuh"
-#include "attention/epilogue.cuh"
 #include "attention/join_warps.cuh"
-#include "attention/logits.cuh"
-#include "attention/mask.cuh"
-#include "attention/mma/stored_operands.cuh"
+#include "attention/mma/attention.cuh"
 #include "attention/softmax/online.cuh"
-#include "common/element.cuh"
 #include "common/registers.cuh"
 
 namespace attnsmith {
 
 template <class Config>
-struct AttentionMma {
-    using Operands = StoredOperands<Config>;
-    using Element = typename Operands::Element;
-    static constexpr bool kWidens = Operands::kWidens;
-    using Pipeline = MmaPipeline<Config>;
-    using Loads = MmaLoads<Config>;
-    static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
-    static constexpr int kVo = abi::padded_head_dim(Config::head_dim_vo);
-    static constexpr int kWarpKeys = Config::tile_kv / Config::warps_kv;
+struct AttentionMma : MmaAttention<Config, AttentionMma<Config>> {
+    using Base = MmaAttention<Config, AttentionMma<Config>>;
+    using Base::args, Base::lane, Base::logits, Base::mask, Base::memory, Base::part, Base::pipeline,
+        Base::product_scale, Base::tile, Base::warp_row;
+    using Base::kQk, Base::kVo, Base::kWarpKeys, Base::kWarps, Base::kWidens, Base::kQueriesInRegisters,
+        Base::kTokenScales;
+    using typename Base::Element, typename Base::Loads, typename Base::Operands, typename Base::Pipeline;
     // That the running softmax takes at a time.
     static constexpr int kStepKeys = Config::absolute_cuts ? abi::kSoftmaxKeys : kWarpKeys;
     static constexpr int kSteps = kWarpKeys / kStepKeys;
-    static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
-    static constexpr bool kTokenScales = Config::scale_blocks > 0;
-    static constexpr int kWarps = Config::warps_q * Config::warps_kv;  // that multiply
-    static_assert(Config::tile_q == 16 * Config::warps_q,
-                  "a warp has 16 query rows: tile_q must be 16 * warps_q");
     static_assert(kWarpKeys % 16 == 0,
                   "a warp takes keys by 16: tile_kv must be a multiple of 16 * warps_kv");
     static_assert(Config::warps_kv == 1 || Config::warps_q == 1,
                   "warps split the queries or the keys, not both");
-    static_assert(!Config::absolute_cuts || (kWarpKeys % kStepKeys == 0 && Config::warps_kv == 1 &&
-                                             abi::kLeastCut % Config::tile_kv == 0),
-                  "rows are cut behind whole tiles, and by one warp");
+    static_assert(!Config::absolute_cuts || (kWarpKeys % kStepKeys == 0 && Config::warps_kv == 1),
+                  "rows are cut by one warp");
 
-    const abi::AttentionArguments& args;
-    const QueryTile& tile;
-    const TilePart& part;
-    char* const memory;
-    const Pipeline pipeline{{SharedAddress::of(memory)}};
-    const int32 lane = threadIdx.x % 32;
-    const int32 warp_row = threadIdx.x / 32 % Config::warps_q * 16;
     const int32 warp_key = threadIdx.x / 32 / Config::warps_q * kWarpKeys;
 
     using Logits = Accumulator<kStepKeys>;
-    LogitTransform<Config> logits;
-    FragmentMask mask;
     OnlineSoftmax softmax;
     typename Operands::template Output<kVo> o = {};
     OperandA<kQueriesInRegisters ? kQk : 16> q;
 
-    float product_scale[kWidens ? 2 : 1];  // of a row's products with stored keys
-    RowUnit units[kTokenScales ? 2 : 1];   // that the rows of o are in
+    RowUnit units[kTokenScales ? 2 : 1];  // that the rows of o are in
 
     // With absolute_cuts.
     FoldedRows<kVo, kWarps, false> folded{memory + Config::layout.state};
     bool is_cut = false;  // before the piece at hand
 
-    __device__ void run(uint32& status) {
-        TileMask tile_mask(tile);
-        const auto places = places_of_part<Config>(tile, part, tile_mask);
-        const KeyInterval& keys = tile_mask.read;
-        // Asked for before the queries, since it comes as late.
-        float stored_key_scale = 1.0f;
-        if constexpr (kWidens && !kTokenScales) stored_key_scale = key_scale(args, tile.kv_head, status);
-        const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
-                                   tile.row(warp_row + fragment_row(lane, 1))};
+    __device__ void begin() {
         if (Config::absolute_cuts && multiplies()) folded.begin();
-        mask.set(args, tile.sequence, rows);
-        logits.set(args, tile.sequence, rows);
-        Loads loads(pipeline, tile, keys, status);
-        const KeyInterval blocks = loads.blocks;
-        loads.start(tile);
-        if constexpr (kQueriesInRegisters || kWidens) loads.await_queries();
-        if constexpr (kWidens)
-            Operands::prepare_queries(pipeline, memory, warp_row, stored_key_scale, product_scale);
-        if constexpr (kQueriesInRegisters) {
-#pragma unroll
-            for (int k = 0; k < kQk / 16; ++k) load_queries(q[k], k);
-        }
-        for (int32 n = blocks.first; n < blocks.end; ++n) {
-            const int32 end = (n + 1) * Config::tile_kv;
-            step(loads, n, tile_mask.hides_some_of(n * Config::tile_kv, end));
-            if constexpr (Config::absolute_cuts) {
-                if (end % abi::kLeastCut == 0 && n + 1 < blocks.end) cut(end, places);
-            }
-        }
-        copy_wait<0>();
-        // o takes the place of q, whose layout it need not share. Where no tile was taken, no barrier has
-        // said yet that all threads' copies of q have landed and that all warps have read theirs.
-        if (blocks.first == blocks.end) __syncthreads();
-        close(places, blocks.end * Config::tile_kv);
     }
 
-    __device__ void load_queries(uint32 (&fragment)[4], int k) const {
+    __device__ void load_queries() {
+        if constexpr (kQueriesInRegisters) {
+#pragma unroll
+            for (int k = 0; k < kQk / 16; ++k) load_query(q[k], k);
+        }
+    }
+
+    __device__ void load_query(uint32 (&fragment)[4], int k) const {
         Operands::load_queries(fragment, pipeline.queries(), warp_row, k);
     }
 
@@ -125,7 +76,7 @@ struct AttentionMma {
     __device__ bool multiplies() const { return Config::load_warps == 0 || threadIdx.x < kWarps * 32; }
 
     // One tile of keys.
-    __device__ void step(Loads& loads, int32 n, bool masked) {
+    __device__ void step(Loads& loads, int32 n, Coverage coverage) {
         loads.before_scores(n);
 
         Logits s[kSteps] = {};
@@ -138,7 +89,7 @@ struct AttentionMma {
                 if constexpr (kWidens) s[i].scale(product_scale);
                 if constexpr (kTokenScales) scale_columns(s[i], scales_of_step(n, i, 0));
                 logits.apply(s[i], args, first_key);
-                if (masked) mask.apply(s[i], first_key);
+                if (coverage == Coverage::partial) mask.apply(s[i], first_key);
             }
             weigh(s[0], p, n, 0);
         }
@@ -185,7 +136,7 @@ struct AttentionMma {
 #pragma unroll
         for (int k = 0; k < kQk / 16; ++k) {
             uint32 here[4];
-            if constexpr (!kQueriesInRegisters) load_queries(here, k);
+            if constexpr (!kQueriesInRegisters) load_query(here, k);
 #pragma unroll
             for (int j = 0; j < kWarpKeys / 16; ++j) {
                 uint32 b[4];
@@ -208,8 +159,8 @@ struct AttentionMma {
         for (int k = 0; k + 1 < kColumnSteps; k += 2) {
             uint32 here[2][4];
             if constexpr (!kQueriesInRegisters) {
-                load_queries(here[0], k);
-                load_queries(here[1], k + 1);
+                load_query(here[0], k);
+                load_query(here[1], k + 1);
             }
 #pragma unroll
             for (int j = 0; j < kWarpKeys / 16; ++j) {
@@ -226,7 +177,7 @@ struct AttentionMma {
         if constexpr (kColumnSteps % 2 == 1) {
             constexpr int k = kColumnSteps - 1;
             uint32 here[4];
-            if constexpr (!kQueriesInRegisters) load_queries(here, k);
+            if constexpr (!kQueriesInRegisters) load_query(here, k);
 #pragma unroll
             for (int j = 0; j < kWarpKeys / 16; ++j) {
                 uint32 stored[2];
@@ -320,7 +271,11 @@ struct AttentionMma {
     }
 
     template <class Places>
-    __device__ void close(const Places& places, int32 end) {
+    __device__ void close(const Places& places, const typename Loads::Blocks& blocks) {
+        const int32 end = blocks.first_key(blocks.end);
+        // o takes the place of q, whose layout it need not share. Where no tile was taken, no barrier has
+        // said yet that all threads' copies of q have landed and that all warps have read theirs.
+        if (blocks.is_empty()) __syncthreads();
         if (!multiplies()) return;
         softmax.close();
         leave_units(o, units);

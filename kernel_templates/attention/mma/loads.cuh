@@ -2,6 +2,7 @@
 // load.
 #pragma once
 
+#include "attention/block_cursor.cuh"
 #include "attention/mma/query_loader.cuh"
 #include "common/fragment.cuh"
 
@@ -45,17 +46,12 @@ struct MmaLoads {
 
     Pipeline pipeline;
     Loader loader;
-    KeyInterval blocks;
-
-    // The tiles of these keys, which a part may have none of.
-    static __device__ KeyInterval blocks_of(const KeyInterval& keys) {
-        const KeyInterval blocks = blocks_with<Config::tile_kv>(keys);
-        return {blocks.first, keys.is_empty() ? blocks.first : blocks.end};
-    }
+    using Blocks = AscendingBlocks<Config::tile_kv>;
+    Blocks blocks;  // which a part may have none of
 
     __device__ MmaLoads(const Pipeline& shared, const QueryTile& tile, const KeyInterval& keys,
                         uint32& status)
-        : pipeline(shared), loader(shared, tile, keys, status), blocks(blocks_of(keys)) {}
+        : pipeline(shared), loader(shared, tile, keys, status), blocks(keys) {}
 
     // What is done once a tile is not unrolled: it would cost more to compile than it saves.
     __device__ void start(const QueryTile& tile) {
@@ -66,14 +62,14 @@ struct MmaLoads {
 #pragma unroll 1
         for (int i = 0; i < (kLatent ? Config::stages - 1 : Config::stages); ++i) {
             if constexpr (kLatent) {
-                load_k(blocks.first + i);
-                load_v(blocks.first + i);
+                load_k(Blocks::ahead(blocks.first, i));
+                load_v(Blocks::ahead(blocks.first, i));
             } else {
                 if (i > 0) {
-                    load_v(blocks.first + i - 1);
+                    load_v(Blocks::ahead(blocks.first, i - 1));
                     copy_commit();
                 }
-                load_k(blocks.first + i);
+                load_k(Blocks::ahead(blocks.first, i));
             }
             copy_commit();
         }
@@ -88,10 +84,10 @@ struct MmaLoads {
     __device__ void before_scores(int32 n) {
         copy_wait<kPending>();
         __syncthreads();
-        if constexpr (kLatent) load_k(n - 1 + Config::stages);
-        load_v(n - 1 + Config::stages);
+        if constexpr (kLatent) load_k(Blocks::ahead(n - 1, Config::stages));
+        load_v(Blocks::ahead(n - 1, Config::stages));
         copy_commit();
-        if constexpr (kLatent) loader.publish_next(n + kPublished);
+        if constexpr (kLatent) loader.publish_next(Blocks::ahead(n, kPublished));
     }
 
     // Before the second product: V is there, and all threads are past the first.
@@ -99,20 +95,20 @@ struct MmaLoads {
         if constexpr (!kLatent) copy_wait<kPending>();
         __syncthreads();
         if constexpr (!kLatent) {
-            load_k(n + Config::stages);
+            load_k(Blocks::ahead(n, Config::stages));
             copy_commit();
-            loader.publish_next(n + kPublished);
+            loader.publish_next(Blocks::ahead(n, kPublished));
         }
     }
 
   private:
     __device__ void load_k(int32 n) const {
         if constexpr (Config::head_dim_qk > 0) {
-            if (n < blocks.end) loader.load_k(n);
+            if (blocks.has(n)) loader.load_k(n);
         }
     }
     __device__ void load_v(int32 n) const {
-        if (n < blocks.end) loader.load_v(n);
+        if (blocks.has(n)) loader.load_v(n);
     }
 };
 

@@ -20,9 +20,8 @@ struct OutputSums<true, Columns> {
 
 template <class Config>
 struct StoredOperands {
-    static constexpr bool kWidens = widens_keys<Config>();
-    // What products are made in.
-    using Element = typename OperandElement<kWidens, typename Config::Query>::Type;
+    static constexpr bool kWidens = StageOf<Config>::kDequantizes;
+    using Element = OperandElement<Config>;
     template <int Columns>
     using Output = typename OutputSums<kWidens, Columns>::Type;
     using Pipeline = MmaPipeline<Config>;

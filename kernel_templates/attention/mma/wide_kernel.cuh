@@ -21,64 +21,39 @@
 //   where it is apart from V(n), and that all slices' maxima are there, the third that the weights are.
 #pragma once
 
-#include "attention/attend_tiles.cuh"
-#include "attention/cuts.cuh"
-#include "attention/epilogue.cuh"
-#include "attention/logits.cuh"
-#include "attention/mask.cuh"
-#include "attention/mma/stored_operands.cuh"
-#include "common/element.cuh"
+#include "attention/mma/attention.cuh"
 
 namespace attnsmith {
 
 template <class Config>
-struct AttentionMmaWide {
-    using Operands = StoredOperands<Config>;
-    using Element = typename Operands::Element;
-    static constexpr bool kWidens = Operands::kWidens;
-    using Pipeline = MmaPipeline<Config>;
-    using Loads = MmaLoads<Config>;
+struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
+    using Base = MmaAttention<Config, AttentionMmaWide<Config>>;
+    using Base::args, Base::lane, Base::logits, Base::mask, Base::memory, Base::part, Base::pipeline,
+        Base::product_scale, Base::tile, Base::warp_row;
+    using Base::kQk, Base::kVo, Base::kWarpKeys, Base::kWarps, Base::kWidens, Base::kQueriesInRegisters,
+        Base::kTokenScales;
+    using typename Base::Element, typename Base::Loads, typename Base::Operands, typename Base::Pipeline;
     using WeightTile = SwizzledTile<Element, Config::tile_q, Config::tile_kv>;
-    static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
-    static constexpr int kVo = abi::padded_head_dim(Config::head_dim_vo);
-    static constexpr int kWarps = Config::warps_q * Config::warps_kv;
-    static constexpr int kRowTiles = Config::warps_q;  // of 16 rows
-    static constexpr int kWarpKeys = Config::tile_kv / Config::warps_kv;
+    static constexpr int kRowTiles = Config::warps_q;                                // of 16 rows
     static constexpr int kColumns = abi::wide_columns(Config::head_dim_vo, kWarps);  // of V, a warp's
-    static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
-    static constexpr bool kTokenScales = Config::scale_blocks > 0;
     static constexpr int kWeightBlocks = abi::mma_weight_blocks(Config::latent, Config::scale_blocks);
     static constexpr int kBlockColumns = kVo / kWeightBlocks;  // that have one scale
     static_assert(kWeightBlocks == 1 || (kColumns * kWarps == kVo && kBlockColumns % kColumns == 0),
                   "a warp's columns of V have one scale");
-    static_assert(Config::tile_q == 16 * Config::warps_q,
-                  "a warp has 16 query rows: tile_q must be 16 * warps_q");
     static_assert(kWarpKeys % 16 == 0 || kWarpKeys == 8, "a warp takes 8 keys, or keys by 16");
     static_assert(!Config::latent || !kQueriesInRegisters, "latent queries are too many for registers");
-    static_assert(!Config::absolute_cuts || abi::kLeastCut % Config::tile_kv == 0,
-                  "rows are cut behind whole tiles");
 
     // A slice of 8 keys has one fragment, and each product would wait for the one before: two chains of them.
     static constexpr int kChains = kWarpKeys == 8 ? 2 : 1;
     using Logits = Accumulator<kWarpKeys>;
 
-    const abi::AttentionArguments& args;
-    const QueryTile& tile;
-    const TilePart& part;
-    char* const memory;
-    const Pipeline pipeline{{SharedAddress::of(memory)}};
-    const int32 lane = threadIdx.x % 32;
-    // The warp's rows and its keys in Q K^T, and the first of its columns in P V.
-    const int32 warp_row = threadIdx.x / 32 % Config::warps_q * 16;
+    // The warp's keys in Q K^T, and the first of its columns in P V.
     const int32 warp_slice = threadIdx.x / 32 / Config::warps_q;
     const int32 first_column = threadIdx.x / 32 * kColumns;
 
-    LogitTransform<Config> logits;
-    FragmentMask mask;
     float sum[2] = {0.0f, 0.0f};  // of the rows of S, of this thread's columns
     float maximum[kRowTiles][2];  // of the rows of O, of which the warp's rows of S are some
     typename Operands::template Output<kColumns> o[kRowTiles] = {};
-    float product_scale[kWidens ? 2 : 1];            // of a row's products with stored keys
     RowUnit units[kRowTiles][kTokenScales ? 2 : 1];  // that the rows of o are in
     OperandA<kQueriesInRegisters ? kQk : 16> q;
 
@@ -87,51 +62,28 @@ struct AttentionMmaWide {
         abi::mma_states_in_registers(true, {.key_value = sizeof(typename Config::KeyValue)});
     FoldedTiles<kColumns, kWarps, kRowTiles, kStatesInRegisters> folded{memory + Config::layout.state};
 
-    __device__ void run(uint32& status) {
-        TileMask tile_mask(tile);
-        const auto places = places_of_part<Config>(tile, part, tile_mask);
-        const KeyInterval& keys = tile_mask.read;
-        // Asked for before the queries, since it comes as late.
-        float stored_key_scale = 1.0f;
-        if constexpr (kWidens && !kTokenScales) stored_key_scale = key_scale(args, tile.kv_head, status);
-        const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
-                                   tile.row(warp_row + fragment_row(lane, 1))};
+    __device__ void begin() {
         if constexpr (Config::absolute_cuts) folded.begin();
-        mask.set(args, tile.sequence, rows);
-        logits.set(args, tile.sequence, rows);
 #pragma unroll
         for (int t = 0; t < kRowTiles; ++t) maximum[t][0] = maximum[t][1] = -infinity();
-        Loads loads(pipeline, tile, keys, status);
-        const KeyInterval blocks = loads.blocks;
-        loads.start(tile);
-        if constexpr (kQueriesInRegisters || kWidens) loads.await_queries();
-        if constexpr (kWidens)
-            Operands::prepare_queries(pipeline, memory, warp_row, stored_key_scale, product_scale);
+    }
+
+    __device__ void load_queries() {
         if constexpr (kQueriesInRegisters) {
 #pragma unroll
             for (int k = 0; k < kQk / 16; ++k) Operands::load_queries(q[k], pipeline.queries(), warp_row, k);
         }
-#pragma unroll 1
-        for (int32 n = blocks.first; n < blocks.end; ++n) {
-            const int32 end = (n + 1) * Config::tile_kv;
-            step(loads, n, tile_mask.hides_some_of(n * Config::tile_kv, end));
-            if constexpr (Config::absolute_cuts) {
-                if (end % abi::kLeastCut == 0 && n + 1 < blocks.end) cut(end, places);
-            }
-        }
-        copy_wait<0>();
-        close(places, blocks.end * Config::tile_kv);
     }
 
     // One tile of keys.
-    __device__ void step(Loads& loads, int32 n, bool masked) {
+    __device__ void step(Loads& loads, int32 n, Coverage coverage) {
         loads.before_scores(n);
 
         Logits s = {};
         multiply_queries(s, n);
         const int32 first_key = n * Config::tile_kv + warp_slice * kWarpKeys;
         logits.apply(s, args, first_key);
-        if (masked) mask.apply(s, first_key);
+        if (coverage == Coverage::partial) mask.apply(s, first_key);
         show_maxima(s, n);
 
         loads.before_values(n);
@@ -561,7 +513,8 @@ struct AttentionMmaWide {
     }
 
     template <class Places>
-    __device__ void close(const Places& places, int32 end) {
+    __device__ void close(const Places& places, const typename Loads::Blocks& blocks) {
+        const int32 end = blocks.first_key(blocks.end);
         float total[kRowTiles][2];
         add_slices(total);
         leave_all_units();

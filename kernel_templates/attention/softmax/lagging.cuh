@@ -10,7 +10,7 @@
 //   compared with are logits divided by these, and c is the row's.
 #pragma once
 
-#include "abi/attention_wgmma.h"
+#include "abi/attention_persistent.h"
 #include "common/fragment.cuh"
 #include "common/math.cuh"
 
@@ -25,7 +25,7 @@ struct LaggingSoftmax {
     static constexpr float kNoFactor = -1.0f;
 
     // Its factors are read where they are used: a parameter is no register.
-    const abi::WgmmaArguments& args;
+    const abi::PersistentArguments& args;
 
     float m[2];   // the logit that a row's exponents are relative to
     float slack;  // by how much a logit may exceed it, in this warp
@@ -51,36 +51,27 @@ struct LaggingSoftmax {
     }
 
     // Looks for the largest logits, and gives c m. Whether O has to be rescaled.
-    template <int Keys>
-    __device__ bool take(Accumulator<Keys>& s, float (&reference)[2]) {
-        float top[2][2];
+    template <class Scores>
+    __device__ bool take(Scores& s, float (&reference)[2]) {
+        float top[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            top[i][0] = fmaxf(s[0][2 * i], s[0][2 * i + 1]);
-            top[i][1] = fmaxf(s[1][2 * i], s[1][2 * i + 1]);
-#pragma unroll
-            for (int j = 2; j < Keys / 8; ++j)
-                top[i][j % 2] = fmaxf(top[i][j % 2], fmaxf(s[j][2 * i], s[j][2 * i + 1]));
-            top[i][0] = fmaxf(top[i][0], top[i][1]);
+            top[i] = s.top(i);
             reference[i] = fmaxf(m[i] * scale(i), kNothing);
         }
         const bool rises =
-            __any_sync(0xffffffffu, exceeds(0, top[0][0], m[0], slack) || exceeds(1, top[1][0], m[1], slack));
-        if (rises) raise(s, top[0][0], top[1][0], reference);
+            __any_sync(0xffffffffu, exceeds(0, top[0], m[0], slack) || exceeds(1, top[1], m[1], slack));
+        if (rises) raise(s, top[0], top[1], reference);
         return rises;
     }
 
-    // Logits to weights, of columns 8 First ... 8 End - 1.
-    template <int First, int End, int Keys>
-    __device__ void weigh(Accumulator<Keys>& s, const float (&reference)[2]) {
-#pragma unroll
-        for (int j = First; j < End; ++j) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                s[j][i] = exp2_approx(fmaf(s[j][i], scale(i / 2), -reference[i / 2]));
-                sum[i / 2] += s[j][i];
-            }
-        }
+    // Logits to weights, of columns First ... End - 1 of the fragment.
+    template <int First, int End, class Scores>
+    __device__ void weigh(Scores& s, const float (&reference)[2]) {
+        s.template for_each<First, End>([&](int row, int, float& x) {
+            x = exp2_approx(fmaf(x, scale(row), -reference[row]));
+            sum[row] += x;
+        });
     }
 
     // The row's reference as others know maxima: of a row that saw nothing -inf.
@@ -130,8 +121,8 @@ struct LaggingSoftmax {
 
     // Raises m to the maxima of rows where these exceed it by much. With large rows every block comes here,
     // because m is subtracted from their logits.
-    template <int Keys>
-    __device__ void raise(Accumulator<Keys>& s, float top0, float top1, float (&reference)[2]) {
+    template <class Scores>
+    __device__ void raise(Scores& s, float top0, float top1, float (&reference)[2]) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const float before = m[i], excess_before = excess(i), next = row_max(i == 0 ? top0 : top1);
@@ -148,11 +139,10 @@ struct LaggingSoftmax {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const float base = is_large(i) ? m[i] : 0.0f;
-#pragma unroll
-            for (int j = 0; j < Keys / 8; ++j) {
-                s[j][2 * i] -= base;
-                s[j][2 * i + 1] -= base;
-            }
+            s.for_each_pair(i, [&](int, float& x, float& y) {
+                x -= base;
+                y -= base;
+            });
         }
     }
 };

@@ -15,8 +15,8 @@ struct OnlineSoftmax {
     float sum[2] = {0.0f, 0.0f};  // of this thread's columns only, until close()
 
     // Makes logits weights, and rescales O to the new maximum.
-    template <int Keys, int Columns>
-    __device__ void update(Accumulator<Keys>& s, Accumulator<Columns>& o, float c) {
+    template <class Scores, class Sums>
+    __device__ void update(Scores& s, Sums& o, float c) {
         float reference[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) o.scale_row(i, raise(s, i, c, reference[i]));
@@ -24,8 +24,8 @@ struct OnlineSoftmax {
     }
 
     // The same without O, which the caller has to multiply by `rescale`.
-    template <int Keys>
-    __device__ void update(Accumulator<Keys>& s, float c, float (&rescale)[2]) {
+    template <class Scores>
+    __device__ void update(Scores& s, float c, float (&rescale)[2]) {
         float reference[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) rescale[i] = raise(s, i, c, reference[i]);
@@ -46,12 +46,9 @@ struct OnlineSoftmax {
   private:
     // Row i's maximum with these logits, and what they are taken relative to. Gives what its sums have to be
     // multiplied by, its own of which are.
-    template <int Keys>
-    __device__ float raise(const Accumulator<Keys>& s, int i, float c, float& reference) {
-        float top = maximum[i];
-#pragma unroll
-        for (int j = 0; j < Keys / 8; ++j) top = fmaxf(top, fmaxf(s[j][2 * i], s[j][2 * i + 1]));
-        top = row_max(top);
+    template <class Scores>
+    __device__ float raise(const Scores& s, int i, float c, float& reference) {
+        const float top = row_max(s.top(i, maximum[i]));
         reference = top == -infinity() ? 0.0f : top;  // a row that saw nothing yet: exp2(-inf) is 0
         const float rescale = exp2_approx((maximum[i] - reference) * c);
         maximum[i] = top;
@@ -60,16 +57,12 @@ struct OnlineSoftmax {
         return rescale;
     }
 
-    template <int Keys>
-    __device__ void weigh(Accumulator<Keys>& s, const float (&reference)[2], float c) {
-#pragma unroll
-        for (int j = 0; j < Keys / 8; ++j) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                s[j][i] = exp2_approx((s[j][i] - reference[i / 2]) * c);
-                sum[i / 2] += s[j][i];
-            }
-        }
+    template <class Scores>
+    __device__ void weigh(Scores& s, const float (&reference)[2], float c) {
+        s.for_each([&](int row, int, float& x) {
+            x = exp2_approx((x - reference[row]) * c);
+            sum[row] += x;
+        });
     }
 };
 

@@ -4,38 +4,37 @@
 #include "attention/epilogue.cuh"
 #include "attention/join_pieces.cuh"
 #include "attention/logits.cuh"
+#include "attention/persistent/pipeline.cuh"
 #include "attention/softmax/lagging.cuh"
 #include "attention/stored_keys.cuh"
-#include "attention/wgmma/pipeline.cuh"
 #include "common/barrier.cuh"
 #include "common/element.cuh"
 #include "common/registers.cuh"
 #include "common/wgmma.cuh"
+#include "common/wgmma_product.cuh"
 
 namespace attnsmith {
 
 template <class Config>
 struct WgmmaConsumer {
-    using Pipeline = WgmmaPipeline<Config>;
+    using Pipeline = PersistentPipeline<Config>;
     using KeyRing = typename Pipeline::KeyRing;
-    using Order = BlockOrder<Config>;
-    static constexpr abi::WgmmaLayout kLayout = Pipeline::kLayout;
+    static constexpr abi::PersistentLayout kLayout = Pipeline::kLayout;
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
-    static constexpr bool kStoredKeys = has_stored_keys<Config>();
-    // What is multiplied.
-    using Element = typename OperandElement<kStoredKeys, typename Config::Query>::Type;
+    static constexpr bool kIsQuantized = StageOf<Config>::kIsQuantized;
+    using Element = OperandElement<Config>;
     static constexpr bool kConvertsQueries = !is_same<typename Config::Query, Element>;
     // TMA needs rows at multiples of 16 bytes, and so does the planner of this family.
     static constexpr int kAlignment = 16;
     static_assert(!Config::absolute_cuts || abi::kLeastCut % Config::tile_kv == 0,
                   "rows are cut behind whole tiles");
-    // Eights of columns that are made weights before the wait for O: some, so that O has time, and no more,
+    // Columns that are made weights before the wait for O: some, so that O has time, and no more,
     // so that weights can be packed between exponentials. Of three warpgroups one multiplies anyway.
-    static constexpr int kEarly = Config::consumers == 3 ? kKeys / 8 : kKeys / 8 * 3 / 8;
+    static constexpr int kEarly = Config::consumers == 3 ? kKeys : kKeys / 8 * 3 / 8 * 8;
 
-    const abi::WgmmaArguments& args;
+    const abi::PersistentArguments& args;
     const Pipeline& pipeline;
     const int32 warpgroup;  // of the consumers
     const int32 lane = threadIdx.x % 32;
@@ -46,12 +45,12 @@ struct WgmmaConsumer {
     ThreadRows rows_of_thread;
     LogitTransform<Config> logits;
     FragmentMask mask;
-    LaggingSoftmax<has_row_factors<Config>()> softmax{args};
+    LaggingSoftmax<LogitTransform<Config>::kFactorsInSoftmax> softmax{args};
     Accumulator<kKeys> s;
     Accumulator<Config::head_dim_vo> o;
     OperandA<kKeys> p;
     OperandA<kQueriesInRegisters ? kQk : 16> q;
-    float product_scale[kStoredKeys ? 2 : 1];  // of a row's products with stored keys
+    float product_scale[kIsQuantized ? 2 : 1];  // of a row's products with stored keys
 
     // With absolute cuts. Two CTAs an SM have registers to spare and no shared memory; three warpgroups of a
     // CTA have no register.
@@ -68,7 +67,7 @@ struct WgmmaConsumer {
 #pragma unroll 1
         for (uint32 works = 0; const WorkTile* work = pipeline.take(works); ++works) {
             const auto queries = pipeline.queries(warpgroup);
-            if constexpr (kStoredKeys) {  // under way while the queries are
+            if constexpr (kIsQuantized) {  // under way while the queries are
                 const abi::AttentionArguments& a = args.attention;
                 product_scale[0] = product_scale[1] = stored_scale(a, a.k_scale, work->stored_head);
             }
@@ -93,9 +92,7 @@ struct WgmmaConsumer {
 
     // Four 8x8 matrices of the warp's rows of Q: 16 columns.
     __device__ SharedAddress query_matrices(int step) const {
-        const int32 row = warp_row + lane % 16, chunk = step * 2 + lane / 16;
-        return pipeline.q(warpgroup) + chunk / 8 * kLayout.q_panel + row * abi::kWgmmaPanelBytes +
-               (chunk ^ row) % 8 * 16;
+        return pipeline.q(warpgroup).matrices(lane, warp_row, step);
     }
 
     // Queries in bf16 beside keys that were widened to fp16: these are made fp16, too, in registers or in
@@ -133,15 +130,15 @@ struct WgmmaConsumer {
 
     // The tile's blocks. Those that only other warpgroups' rows see are let pass.
     __device__ void go_through(const WorkTile& work) {
-        const WarpgroupBlocks own = work.warpgroup[warpgroup];  // read once, not in each block
-        let_pass(Order::before(work.blocks, own.attended));
-        const bool sees_keys = own.attended.first < own.attended.end;
+        const WarpgroupBlocks own = work.warpgroup[warpgroup];
+        let_pass(blocks_before<Config>(work.blocks, own.attended));
+        const bool sees_keys = own.has_any();
         if (sees_keys) attend(work, own);
         // Not in an else: with one warpgroup ptxas 13.0 makes a branch of lane 0's own of it, behind which
         // the warp stays divided, and the next tile's queries are loaded by a part of it.
         __syncwarp();
         if (!sees_keys) release_queries();
-        let_pass(Order::behind(work.blocks, own.attended));
+        let_pass(blocks_behind<Config>(work.blocks, own.attended));
     }
 
     __device__ void let_pass(int32 count) {
@@ -167,27 +164,26 @@ struct WgmmaConsumer {
         wgmma_wait<0>();
         pin(s);
         pin(o);
-        const int32 first = Order::first(own.attended), last = Order::last(own.attended);
-        for (int32 n = first;; n += Order::kStep) {
+        for (AttendedBlocks<Config> keys(own);; keys.advance()) {
+            const int32 n = keys.block;
             wgmma_wait<1>();  // S; the product with V goes on
             pin(s);
             release_k();
-            const bool more = n != last;
-            const bool cuts = Config::absolute_cuts && n != first && cuts_before(work, n * kKeys);
+            const bool more = !keys.is_last();
+            const bool cuts = Config::absolute_cuts && !keys.is_first() && cuts_before(work, n * kKeys);
             Found found;
             if (cuts) found = take_found(work, n * kKeys);
             if (!kQueriesInRegisters && !more) release_queries();
             float reference[2];
-            const bool masked = n < own.unmasked.first || n >= own.unmasked.end;
-            const bool rescale = take_logits(work, n, masked, reference);
+            const bool rescale = take_logits(work, n, keys.coverage(), reference);
             softmax.template weigh<0, kEarly>(s, reference);
             complete_before(softmax.sum[0] + softmax.sum[1]);
             wgmma_wait<0>();
             pin(o);
-            if (n != first) release_v(-1);
+            if (!keys.is_first()) release_v(-1);
             if (cuts) cut(work, n * kKeys, found);
-            softmax.template weigh<kEarly, kKeys / 8>(s, reference);
-            if (rescale && n != first) o.scale(softmax.rescale);
+            softmax.template weigh<kEarly, kKeys>(s, reference);
+            if (rescale && !keys.is_first()) o.scale(softmax.rescale);
             p.template pack<Element>(s);
             if (!more) break;
             wait_k(1);
@@ -271,8 +267,8 @@ struct WgmmaConsumer {
 
     // S = Q K^T, asynchronously.
     __device__ void multiply_queries(int32 ahead) {
-        const uint32 k = descriptor_start(pipeline.k(position(ahead).stage));
-        const uint32 q_tile = kQueriesInRegisters ? 0 : descriptor_start(pipeline.q(warpgroup));
+        const uint32 k = row_descriptor(pipeline.k(position(ahead).stage));
+        const uint32 q_tile = kQueriesInRegisters ? 0 : row_descriptor(pipeline.q(warpgroup));
         wgmma_fence();
         if constexpr (kQueriesInRegisters) {
             Config::multiply_queries(s.values, q.values, k);
@@ -284,17 +280,17 @@ struct WgmmaConsumer {
 
     // O += P V, asynchronously.
     __device__ void multiply_values() {
-        const uint32 v = descriptor_start(pipeline.v(position(0).stage), kLayout.kv_panel);
+        const uint32 v = column_descriptor(pipeline.v(position(0).stage));
         wgmma_fence();
         Config::multiply_values(o.values, p.values, v);
         wgmma_commit();
     }
 
     // Masks the logits and looks for the largest. Whether O has to be rescaled.
-    __device__ bool take_logits(const WorkTile& work, int32 n, bool masked, float (&reference)[2]) {
-        if constexpr (kStoredKeys && !has_row_factors<Config>()) s.scale(product_scale);
+    __device__ bool take_logits(const WorkTile& work, int32 n, Coverage coverage, float (&reference)[2]) {
+        if constexpr (kIsQuantized && !LogitTransform<Config>::kFactorsInSoftmax) s.scale(product_scale);
         logits.apply(s, args.attention, n * kKeys);
-        if (masked) {
+        if (coverage == Coverage::partial) {
             if constexpr (!Config::alibi) set_rows(work);  // not kept: registers are short
             mask.apply(s, n * kKeys);
         }

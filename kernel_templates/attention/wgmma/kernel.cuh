@@ -1,8 +1,8 @@
 // Attention on Hopper's asynchronous tensor cores, sm_90a: prefill, contiguous or paged KV.
 //
 //   A persistent CTA: a producer warpgroup whose warps bring work and data, and Config::consumers warpgroups
-//   of 64 packed query rows each, which multiply. attention/wgmma/pipeline.cuh has barriers, registers and a
-//   timeline.
+//   of 64 packed query rows each, which multiply. attention/persistent/pipeline.cuh has barriers, registers
+//   and a timeline.
 //
 //     scheduler   draws tiles of query rows, the next when the last keys of one are on their way
 //                   ──mbarrier──> everybody else
@@ -17,23 +17,23 @@
 //   Rows of V that no row of the tile sees are cleared where a block holds such rows: P is zero there, but
 //   zero times what is in memory need not be.
 //   Where keys have 8 bits, another warpgroup stands between loaders and consumers and widens each tile
-//   (attention/wgmma/widener.cuh).
+//   (attention/persistent/dequantizer.cuh).
 #pragma once
 
+#include "attention/persistent/dequantizer.cuh"
+#include "attention/persistent/loaders.cuh"
+#include "attention/persistent/scheduler.cuh"
+#include "attention/persistent/share_scheduler.cuh"
 #include "attention/wgmma/consumer.cuh"
-#include "attention/wgmma/loaders.cuh"
-#include "attention/wgmma/scheduler.cuh"
-#include "attention/wgmma/share_scheduler.cuh"
 #include "attention/wgmma/wide_consumers.cuh"
-#include "attention/wgmma/widener.cuh"
 
 namespace attnsmith {
 
 // `warpgroup`: of those that multiply.
 template <class Config>
-__device__ void multiply(const abi::WgmmaArguments& args, const WgmmaPipeline<Config>& pipeline,
+__device__ void multiply(const abi::PersistentArguments& args, const PersistentPipeline<Config>& pipeline,
                          int32 warpgroup) {
-    if constexpr (!abi::wgmma_is_wide(Config::shape)) {
+    if constexpr (!abi::is_wide(Config::shape)) {
         set_registers_up<Config::consumer_registers>();
         WgmmaConsumer<Config>{args, pipeline, warpgroup}.run();
     } else if (warpgroup < 2) {
@@ -48,9 +48,9 @@ __device__ void multiply(const abi::WgmmaArguments& args, const WgmmaPipeline<Co
 // Grid: any number of CTAs; they take all tiles of all KV heads and splits among them, or a share of keys
 // each.
 template <class Config>
-__device__ void attention_wgmma(const abi::WgmmaArguments& args) {
+__device__ void attention_wgmma(const abi::PersistentArguments& args) {
     extern __shared__ __align__(1024) char memory[];
-    const WgmmaPipeline<Config> pipeline{memory, SharedAddress::of(memory)};
+    const PersistentPipeline<Config> pipeline{memory, SharedAddress::of(memory)};
     if (threadIdx.x == 0) {
         pipeline.init();
         prefetch_map(args.q);
@@ -59,30 +59,30 @@ __device__ void attention_wgmma(const abi::WgmmaArguments& args) {
             prefetch_map(args.v);
         }
     }
-    if constexpr (Config::shares) WgmmaShareScheduler<Config>::begin(args, pipeline);
+    if constexpr (Config::shares) ShareScheduler<Config>::begin(args, pipeline);
     __syncthreads();
     const int32 warp = uniform(threadIdx.x / 32);
-    constexpr int32 kProducers = abi::wgmma_producer_warps(Config::shape);
-    if (warp < abi::kWgmmaLoaderWarps) {
+    constexpr int32 kProducers = abi::producer_warps(Config::shape);
+    if (warp < abi::kLoaderWarps) {
         set_registers_down<Config::producer_registers>();
         if (warp == 0) {
             if constexpr (Config::shares)
-                WgmmaShareScheduler<Config>{args, pipeline}.run();
+                ShareScheduler<Config>{args, pipeline}.run();
             else
-                WgmmaScheduler<Config>{args, pipeline}.run();
+                TileScheduler<Config>{args, pipeline}.run();
         }
-        if (warp == 1) WgmmaQueryLoader<Config>{args, pipeline}.run();
-        if (warp == 2) WgmmaKeyLoader<Config, false>{args, pipeline}.run();
-        if (warp == 3) WgmmaKeyLoader<Config, true>{args, pipeline}.run();
+        if (warp == 1) QueryLoader<Config>{args, pipeline}.run();
+        if (warp == 2) KeyLoader<Config, false>{args, pipeline}.run();
+        if (warp == 3) KeyLoader<Config, true>{args, pipeline}.run();
     } else if (warp < kProducers) {
-        if constexpr (abi::wgmma_has_stored_ring(Config::shape)) {
-            set_registers_down<abi::wgmma_widener_registers(Config::shape)>();
-            constexpr int32 kWarps = abi::kWgmmaWidenerWarps;
-            const int32 widener = warp - abi::kWgmmaLoaderWarps;
+        if constexpr (is_same<StageOf<Config>, DequantRing>) {
+            set_registers_down<abi::dequant_registers(Config::shape)>();
+            constexpr int32 kWarps = abi::kDequantWarps;
+            const int32 widener = warp - abi::kLoaderWarps;
             if (widener < kWarps)
-                WgmmaWidener<Config, false>{pipeline, widener}.run();
+                KeyDequantizer<Config, false>{pipeline, widener}.run();
             else
-                WgmmaWidener<Config, true>{pipeline, widener - kWarps}.run();
+                KeyDequantizer<Config, true>{pipeline, widener - kWarps}.run();
         }
     } else {
         multiply<Config>(args, pipeline, (warp - kProducers) / 4);

@@ -12,55 +12,51 @@
 
 #include "attention/epilogue.cuh"
 #include "attention/logits.cuh"
+#include "attention/persistent/pipeline.cuh"
 #include "attention/softmax/lagging.cuh"
 #include "attention/stored_keys.cuh"
-#include "attention/wgmma/pipeline.cuh"
 #include "common/barrier.cuh"
 #include "common/element.cuh"
 #include "common/registers.cuh"
 #include "common/wgmma.cuh"
+#include "common/wgmma_product.cuh"
 
 namespace attnsmith {
 
 // A tile's blocks, which its rows see, or one block that none sees.
 template <class Config>
 struct WideBlocks {
-    using Order = BlockOrder<Config>;
-
     const WarpgroupBlocks own;
     const int32 first, count;
 
     __device__ explicit WideBlocks(const WorkTile& work)
         : own(work.warpgroup[0]),
-          first(Order::first(work.blocks)),
+          first(first_block<Config>(work.blocks)),
           count(work.blocks.end - work.blocks.first) {}
 
-    __device__ int32 block(int32 i) const { return first + i * Order::kStep; }
-    __device__ bool are_seen() const { return own.attended.first < own.attended.end; }
-    __device__ bool is_masked(int32 n) const { return n < own.unmasked.first || n >= own.unmasked.end; }
+    __device__ int32 block(int32 i) const { return first + i * kBlockStep<Config>; }
+    __device__ bool are_seen() const { return own.has_any(); }
 };
 
 // Makes the weights.
 template <class Config>
 struct WgmmaWideScores {
-    using Pipeline = WgmmaPipeline<Config>;
-    static constexpr bool kStoredKeys = has_stored_keys<Config>();
-    // What is multiplied.
-    using Element = typename OperandElement<kStoredKeys, typename Config::Query>::Type;
+    using Pipeline = PersistentPipeline<Config>;
+    static constexpr bool kIsQuantized = StageOf<Config>::kIsQuantized;
+    using Element = OperandElement<Config>;
     static constexpr bool kConvertsQueries = !is_same<typename Config::Query, Element>;
     static constexpr int kKeys = Config::tile_kv;
-    static_assert(kKeys * abi::kWgmmaOperandBytes == abi::kWgmmaPanelBytes,
-                  "weights of a row take a panel's row");
-    static_assert(!Config::latent || abi::wgmma_panels(Config::head_dim_qk, abi::kWgmmaOperandBytes) <= 1,
+    static_assert(kKeys * kOperandBytes<Config> == abi::kPanelBytes, "weights of a row take a panel's row");
+    static_assert(!Config::latent || abi::panels_of(Config::head_dim_qk, kOperandBytes<Config>) <= 1,
                   "one panel of the position's");
     static constexpr int32 kBarrier = 2;  // a named one, of the warpgroup
-    static constexpr int kPieces = abi::wgmma_pieces(Config::shape, false);
+    static constexpr int kPieces = abi::column_pieces(Config::shape, false);
     static constexpr uint32 kPiecePanels =
-        abi::wgmma_panels(abi::wgmma_piece_columns(Config::shape, false), abi::kWgmmaOperandBytes);
-    static constexpr uint32 kQueryPiece = kPiecePanels * Pipeline::kLayout.q_panel / 16;
-    static constexpr uint32 kKeyPiece = kPiecePanels * Pipeline::kLayout.kv_panel / 16;
+        abi::panels_of(abi::piece_columns(Config::shape, false), kOperandBytes<Config>);
+    static constexpr uint32 kQueryPiece = kPiecePanels * Pipeline::QueryTile::kPanel / 16;
+    static constexpr uint32 kKeyPiece = kPiecePanels * Pipeline::KeyTile::kPanel / 16;
 
-    const abi::WgmmaArguments& args;
+    const abi::PersistentArguments& args;
     const Pipeline& pipeline;
     const int32 lane = threadIdx.x % 32;
     const int32 warp_row = threadIdx.x / 32 % 4 * 16;
@@ -70,16 +66,16 @@ struct WgmmaWideScores {
     ThreadRows rows_of_thread;
     LogitTransform<Config> logits;
     FragmentMask mask;
-    LaggingSoftmax<has_row_factors<Config>()> softmax{args};
+    LaggingSoftmax<LogitTransform<Config>::kFactorsInSoftmax> softmax{args};
     Accumulator<kKeys> s;
     OperandA<kKeys> p;
-    float product_scale[kStoredKeys ? 2 : 1];  // of a row's products with stored keys
+    float product_scale[kIsQuantized ? 2 : 1];  // of a row's products with stored keys
 
     __device__ void run() {
         rows_of_thread.set(args, warp_row);
 #pragma unroll 1
         for (uint32 works = 0; const WorkTile* work = pipeline.take(works); ++works) {
-            if constexpr (kStoredKeys) {  // under way while the queries are
+            if constexpr (kIsQuantized) {  // under way while the queries are
                 const abi::AttentionArguments& a = args.attention;
                 product_scale[0] = product_scale[1] = stored_scale(a, a.k_scale, work->stored_head);
             }
@@ -121,11 +117,7 @@ struct WgmmaWideScores {
         constexpr int kSteps = (abi::padded_head_dim(Config::head_dim_vo) * Config::latent +
                                 abi::padded_head_dim(Config::head_dim_qk)) /
                                16;
-        const auto matrices = [&](int step) {
-            const int32 row = warp_row + lane % 16, chunk = step * 2 + lane / 16;
-            return pipeline.q(0) + chunk / 8 * Pipeline::kLayout.q_panel + row * abi::kWgmmaPanelBytes +
-                   (chunk ^ row) % 8 * 16;
-        };
+        const auto matrices = [&](int step) { return pipeline.q(0).matrices(lane, warp_row, step); };
         matrices_to_fp16<kSteps>(matrices, product_scale,
                                  [&](int step, const uint32(&x)[4]) { store_matrices(matrices(step), x); });
         fence_async_proxy();
@@ -142,35 +134,32 @@ struct WgmmaWideScores {
     // The weights of block n.
     __device__ void weigh(const WorkTile& work, const WideBlocks<Config>& tile, int32 n,
                           const typename Pipeline::WeightRing::Position& at) {
-        if constexpr (kStoredKeys && !has_row_factors<Config>()) s.scale(product_scale);
+        if constexpr (kIsQuantized && !LogitTransform<Config>::kFactorsInSoftmax) s.scale(product_scale);
         logits.apply(s, args.attention, n * kKeys);
-        if (tile.is_masked(n)) {
+        if (tile.own.coverage(n) == Coverage::partial) {
             if constexpr (!Config::alibi) set_rows(work);  // not kept: registers are short
             mask.apply(s, n * kKeys);
         }
         float reference[2];
         const bool rescales = softmax.take(s, reference);
-        softmax.template weigh<0, kKeys / 8>(s, reference);
+        softmax.template weigh<0, kKeys>(s, reference);
         p.template pack<Element>(s);
         if constexpr (Config::latent)
             barrier_of(128, kBarrier);  // all four warps are done with the columns of the position
         else
             pipeline.weight_ring().wait_empty(at);
-        const SharedAddress weights = pipeline.weights(at.stage);
-        const int32 row = warp_row + lane % 16;
+        const typename Pipeline::WeightTile weights = pipeline.weights(at.stage);
 #pragma unroll
-        for (int step = 0; step < kKeys / 16; ++step) {
-            const int32 chunk = step * 2 + lane / 16;
-            store_matrices(weights + row * abi::kWgmmaPanelBytes + (chunk ^ row) % 8 * 16, p[step]);
-        }
-        abi::WgmmaBlockRows& told = pipeline.block_rows(at.stage);
+        for (int step = 0; step < kKeys / 16; ++step)
+            store_matrices(weights.matrices(lane, warp_row, step), p[step]);
+        abi::RowRescales& told = pipeline.block_rows(at.stage);
         if (lane == 0) told.rescales[warp_row / 16] = rescales;
         if (rescales) tell_rescales(told);
         fence_async_proxy();
     }
 
     // Lane 0 writes it all, because it hands the weights over. There is seldom something to tell.
-    __device__ void tell_rescales(abi::WgmmaBlockRows& told) const {
+    __device__ void tell_rescales(abi::RowRescales& told) const {
 #pragma unroll 1
         for (int32 row = 0; row < 8; ++row) {
 #pragma unroll
@@ -183,7 +172,7 @@ struct WgmmaWideScores {
 
     // S = Q K^T, by pieces of the columns as they come.
     __device__ void multiply_queries(const typename Pipeline::KeyRing::Position& at) {
-        const uint32 q = descriptor_start(pipeline.q(0)), k = descriptor_start(pipeline.k(at.stage));
+        const uint32 q = row_descriptor(pipeline.q(0)), k = row_descriptor(pipeline.k(at.stage));
         if constexpr (Config::latent) {
             multiply_latents(at, q, k);
         } else {
@@ -200,8 +189,8 @@ struct WgmmaWideScores {
 
     // By turns of the two halves, as they are given back.
     __device__ void multiply_latents(const typename Pipeline::KeyRing::Position& at, uint32 q, uint32 k) {
-        const uint32 v = descriptor_start(pipeline.v(at.stage)),
-                     position = descriptor_start(pipeline.position(at.stage));
+        const uint32 v = row_descriptor(pipeline.v(at.stage)),
+                     position = row_descriptor(pipeline.position(at.stage));
 #pragma unroll
         for (int piece = 0; piece < kPieces; ++piece) {
             multiply_piece(pipeline.keys(piece).full(at.stage), at.phase, piece, q, k + piece * kKeyPiece);
@@ -252,7 +241,7 @@ struct WgmmaWideScores {
     }
 
     __device__ void close(uint32 stage) const {
-        abi::WgmmaTileRows& told = pipeline.tile_rows(stage);
+        abi::RowStates& told = pipeline.tile_rows(stage);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int32 row = warp_row + fragment_row(lane, i);
@@ -268,20 +257,20 @@ struct WgmmaWideScores {
 // Has half of O's columns, in pieces: a product of all would take more registers than a thread has at launch.
 template <class Config>
 struct WgmmaWideValues {
-    using Pipeline = WgmmaPipeline<Config>;
+    using Pipeline = PersistentPipeline<Config>;
     using KeyRing = typename Pipeline::KeyRing;
     using WeightRing = typename Pipeline::WeightRing;
-    static constexpr int kColumns = abi::wgmma_piece_columns(Config::shape, true);
+    static constexpr int kColumns = abi::piece_columns(Config::shape, true);
     // Of half of the columns: of V, or of latents those that come as K, or as V.
-    static constexpr int kPieces = abi::wgmma_pieces(Config::shape, true) / (Config::latent ? 1 : 2);
+    static constexpr int kPieces = abi::column_pieces(Config::shape, true) / (Config::latent ? 1 : 2);
     static constexpr uint32 kPieceBytes =
-        abi::wgmma_panels(kColumns, abi::kWgmmaOperandBytes) * Pipeline::kLayout.kv_panel;
+        abi::panels_of(kColumns, kOperandBytes<Config>) * Pipeline::KeyTile::kPanel;
     // TMA needs rows at multiples of 16 bytes, and so does the planner of this family.
     static constexpr int kAlignment = 16;
     static constexpr int kThreads = 256;
     static constexpr int32 kBarrier = 1;  // a named one, of both warpgroups
 
-    const abi::WgmmaArguments& args;
+    const abi::PersistentArguments& args;
     const Pipeline& pipeline;
     const bool second;  // half of the columns
     const int32 lane = threadIdx.x % 32;
@@ -317,19 +306,19 @@ struct WgmmaWideValues {
         else
             return pipeline.values(second * kPieces + piece);
     }
-    __device__ SharedAddress first_piece(uint32 stage) const {
+    __device__ typename Pipeline::KeyTile first_piece(uint32 stage) const {
         if constexpr (Config::latent)
             return second ? pipeline.v(stage) : pipeline.k(stage);
         else
-            return pipeline.v(stage) + second * (kPieces * kPieceBytes);
+            return {pipeline.v(stage).start + second * (kPieces * kPieceBytes)};
     }
 
     // O += P V of a block, if its keys are seen. All that does not need the weights comes before them: with
     // the tensor core at work shared memory is slow to answer.
     __device__ void go_through(const typename KeyRing::Position& at,
                                const typename WeightRing::Position& weights_at, bool are_seen) {
-        const uint32 weights = descriptor_start(pipeline.weights(weights_at.stage));
-        const uint32 columns = descriptor_start(first_piece(at.stage), Pipeline::kLayout.kv_panel);
+        const uint32 weights = row_descriptor(pipeline.weights(weights_at.stage));
+        const uint32 columns = column_descriptor(first_piece(at.stage));
 #pragma unroll
         for (int piece = 0; piece < kPieces; ++piece) ring(piece).wait_full(at);
         pipeline.weight_ring().wait_full(weights_at);
@@ -348,7 +337,7 @@ struct WgmmaWideValues {
         }
     }
 
-    __device__ void rescale(const abi::WgmmaBlockRows& told) {
+    __device__ void rescale(const abi::RowRescales& told) {
         if (!told.rescales[warp_row / 16]) return;
         const float rescale[2] = {told.rescale[warp_row + fragment_row(lane, 0)],
                                   told.rescale[warp_row + fragment_row(lane, 1)]};
@@ -368,7 +357,7 @@ struct WgmmaWideValues {
         }
     }
 
-    __device__ void close(const WorkTile& work, const abi::WgmmaTileRows& told) {
+    __device__ void close(const WorkTile& work, const abi::RowStates& told) {
         const Epilogue<Config, kAlignment> epilogue{args.attention, work.sequence};
         const GroupPartTile tile = work.rows(args, 0, 1);
 #pragma unroll

@@ -30,22 +30,21 @@ std::string label(const Kernel& kernel) {
 }
 
 // Those of one tile that fit.
-std::vector<Fitted<Kernel>> fitting(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
-                                    std::vector<Refusal>& rejected) {
-    std::vector<Fitted<Kernel>> kernels;
+std::vector<Planned<Kernel>> fitting(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
+                                     std::vector<Refusal>& rejected) {
+    std::vector<Planned<Kernel>> kernels;
     for (const Ring& ring : kRings) {
-        Fitted<Kernel> fitted{
-            {{attention_constants(spec), tile.warps_q, tile.warps_kv, 0, spec.alignment}, tile.rows}};
-        fitted.kernel.tile_q = tile.rows * tile.warps_q;
-        fitted.kernel.tile_kv = ring.tile_kv;
-        fitted.kernel.stages = ring.stages;
-        fitted.kernel.queries_in_registers = true;
-        fitted.shared_bytes = abi::cuda_core_layout(fitted.kernel.shape()).total;
-        if (const auto reason = fit(fitted, registers_of(fitted.kernel), sm)) {
-            rejected.push_back({label(fitted.kernel), *reason});
-        } else {
-            kernels.push_back(fitted);
-        }
+        Kernel kernel{{attention_constants(spec), tile.warps_q, tile.warps_kv, 0, spec.alignment}, tile.rows};
+        kernel.tile_q = tile.rows * tile.warps_q;
+        kernel.tile_kv = ring.tile_kv;
+        kernel.stages = ring.stages;
+        kernel.queries_in_registers = true;
+        Budget budget = Budget::of(kernel.threads(), registers_of(kernel),
+                                   abi::cuda_core_layout(kernel.shape()).total, sm);
+        if (budget.refusal)
+            rejected.push_back({label(kernel), *budget.refusal});
+        else
+            kernels.push_back({kernel, std::move(budget)});
     }
     return kernels;
 }
@@ -62,17 +61,19 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
                                   std::vector<Refusal>& rejected) {
     std::vector<Candidate> chosen;
     for (const Tile& tile : kTiles) {
-        std::vector<Fitted<Kernel>> kernels = fitting(spec, sm, tile, rejected);
+        std::vector<Planned<Kernel>> kernels = fitting(spec, sm, tile, rejected);
         if (kernels.empty()) continue;
-        const auto ctas = [](const Fitted<Kernel>& one) { return std::min(one.ctas_per_sm, kWantedCtas); };
-        const Fitted<Kernel>& best = *std::ranges::max_element(kernels, {}, ctas);  // the first of equals
-        for (const Fitted<Kernel>& other : kernels) {
+        const auto ctas = [](const Planned<Kernel>& one) {
+            return std::min(one.budget.ctas_per_sm, kWantedCtas);
+        };
+        const Planned<Kernel>& best = *std::ranges::max_element(kernels, {}, ctas);  // the first of equals
+        for (const Planned<Kernel>& other : kernels) {
             if (other.kernel.tile_kv == best.kernel.tile_kv && other.kernel.stages == best.kernel.stages)
                 continue;
             rejected.push_back(
                 {label(other.kernel),
                  fmt::format("an SM holds {} of its CTAs at once, and {} of {}, which is preferred",
-                             other.ctas_per_sm, best.ctas_per_sm, label(best.kernel))});
+                             other.budget.ctas_per_sm, best.budget.ctas_per_sm, label(best.kernel))});
         }
         chosen.push_back({config_of(family(), best, sm)});
     }

@@ -30,9 +30,8 @@ class CudaCore final : public TiledAttention {
     SourceParts source(const KernelConfig&) const override {
         return {.header = "attention/cuda_core/kernel.cuh",
                 .members =
-                    "    static constexpr abi::CudaCoreLayout layout = abi::cuda_core_layout({\n"
-                    "        head_dim_qk, head_dim_vo, rows, tile_kv, stages, warps_q, warps_kv, paged,\n"
-                    "        {sizeof(Query), sizeof(KeyValue), sizeof(Output), sizeof(Position)}});\n",
+                    "    static constexpr abi::CudaCoreLayout layout = abi::cuda_core_layout(\n"
+                    "        abi::cuda_core_shape(Constants{}, abi::storage_bytes<Constants>()));\n",
                 .arguments = "AttentionArguments",
                 .shared_bytes = "attnsmith::Config::layout.total"};
     }

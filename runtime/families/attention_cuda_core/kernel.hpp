@@ -15,10 +15,7 @@ struct Kernel : TiledKernel {
         visitor.integer("rows", self.rows);
     }
 
-    abi::CudaCoreShape shape() const {
-        return {head_dim_qk, head_dim_vo,         rows, tile_kv, stages, warps_q, warps_kv,
-                paged,       storage_bytes(*this)};
-    }
+    abi::CudaCoreShape shape() const { return abi::cuda_core_shape(*this, storage_bytes(*this)); }
 };
 
 // Registers that a thread of the kernel is expected to need, without spills.

@@ -77,17 +77,17 @@ std::string label(const Kernel& kernel) {
     return tile_label(Backend::mma, kernel.tile_q, kernel.tile_kv, kernel.stages);
 }
 
-// Why the kernel cannot run; nothing when it can, with its resources filled in.
-std::optional<std::string> budget(Fitted<Kernel>& fitted, const SmTraits& sm) {
-    Kernel& kernel = fitted.kernel;
+// A pure function of what the spec and the tile decide: whether Q is in registers is not looked at.
+Budget budget_of(Kernel kernel, const SmTraits& sm) {
+    const auto refused = [](std::string reason) { return Budget{.refusal = std::move(reason)}; };
     const int least_keys = kernel.wide ? 8 : 16;
     if (const int slice = kernel.tile_kv / kernel.warps_kv; slice % 16 != 0 && slice != least_keys) {
-        return fmt::format("{} keys do not divide over {} warps by 16{}", kernel.tile_kv, kernel.warps_kv,
-                           kernel.wide ? ", nor into 8 of each" : "");
+        return refused(fmt::format("{} keys do not divide over {} warps by 16{}", kernel.tile_kv,
+                                   kernel.warps_kv, kernel.wide ? ", nor into 8 of each" : ""));
     }
     if (kernel.tile_kv > kernel.threads()) {
-        return fmt::format("{} keys need as many threads to look them up; the CTA has {}", kernel.tile_kv,
-                           kernel.threads());
+        return refused(fmt::format("{} keys need as many threads to look them up; the CTA has {}",
+                                   kernel.tile_kv, kernel.threads()));
     }
     kernel.queries_in_registers = true;
     // Rows' states leave no room for queries in wide kernels, and in others not beside the units of rows.
@@ -95,53 +95,58 @@ std::optional<std::string> budget(Fitted<Kernel>& fitted, const SmTraits& sm) {
     if ((kernel.head_dim_qk > 128 && !kernel.wide) || kernel.latent || keeps_states ||
         registers_of(kernel) > kMostRegisters)
         kernel.queries_in_registers = false;
-    if (const int registers = registers_of(kernel); registers > kMostRegisters) {
-        return fmt::format("needs about {} registers a thread; there are {}", registers, kMostRegisters);
-    }
+    const int registers = registers_of(kernel);
+    if (registers > kMostRegisters)
+        return refused(
+            fmt::format("needs about {} registers a thread; there are {}", registers, kMostRegisters));
     // As a look at the machine code of all SMs has shown.
     constexpr int kFirstToSpill = 100;
     if (kernel.latent && size_of(kernel.key_value) == 1 && kernel.warps_q > 1 && sm.sm >= kFirstToSpill)
-        return "NVRTC 13.0 spills registers of tiles that widen latents for more than 16 rows";
-    fitted.shared_bytes = abi::mma_layout(kernel.shape()).total;
-    return fit(fitted, registers_of(kernel), sm);
+        return refused("NVRTC 13.0 spills registers of tiles that widen latents for more than 16 rows");
+    Budget budget = Budget::of(kernel.threads(), registers, abi::mma_layout(kernel.shape()).total, sm);
+    budget.queries_in_registers = kernel.queries_in_registers;
+    return budget;
 }
 
 // Time for work that fills every SM with as many CTAs as it holds.
-double rank(const Fitted<Kernel>& fitted, const SmTraits& sm) {
-    const Kernel& kernel = fitted.kernel;
+double rank(const Planned<Kernel>& planned, const SmTraits& sm) {
+    const Kernel& kernel = planned.kernel;
+    const int ctas = planned.budget.ctas_per_sm;
     const std::int64_t query_tiles =
         problem::ceil_div(kernel.tile_q == 16 ? 16 : kRankingQueries, kernel.tile_q);
     const CtaWork work{.shared_keys = query_tiles > 1,
                        .key_tiles = static_cast<double>(problem::ceil_div(kRankingKeys, kernel.tile_kv)),
-                       .on_busiest = static_cast<double>(query_tiles * fitted.ctas_per_sm)};
-    return cost_of(kernel, sm, fitted.ctas_per_sm).clocks(work) / static_cast<double>(fitted.ctas_per_sm);
+                       .on_busiest = static_cast<double>(query_tiles * ctas)};
+    return cost_of(kernel, sm, ctas).clocks(work) / static_cast<double>(ctas);
 }
 
-// Without its resources.
-Fitted<Kernel> unfitted(const AttentionSpec& spec, const Tile& tile, int keys, int stages) {
-    Fitted<Kernel> fitted{
-        {{attention_constants(spec), tile.warps_q, tile.warps_kv, tile.load_warps, spec.alignment}}};
-    fitted.kernel.tile_q = tile.tile_q;
-    fitted.kernel.tile_kv = keys;
-    fitted.kernel.stages = stages;
-    fitted.kernel.wide = tile.wide;
-    return fitted;
+Planned<Kernel> planned(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile, int keys,
+                        int stages) {
+    Kernel kernel{{attention_constants(spec), tile.warps_q, tile.warps_kv, tile.load_warps, spec.alignment}};
+    kernel.tile_q = tile.tile_q;
+    kernel.tile_kv = keys;
+    kernel.stages = stages;
+    kernel.wide = tile.wide;
+    if (is_fp8(problem::kv_dtype(spec))) kernel.operand_stage = abi::OperandStage::dequant_in_registers;
+    Budget budget = budget_of(kernel, sm);
+    kernel.queries_in_registers = budget.queries_in_registers;
+    return {kernel, std::move(budget)};
 }
 
-// The kernel with its resources, to `fitting`, or why it cannot run.
+// To `fitting`, or why it cannot run.
 void try_to_fit(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile, int keys, int stages,
-                std::vector<Fitted<Kernel>>& fitting, std::vector<Refusal>& rejected) {
-    Fitted<Kernel> fitted = unfitted(spec, tile, keys, stages);
-    if (const auto reason = budget(fitted, sm))
-        rejected.push_back({label(fitted.kernel), *reason});
+                std::vector<Planned<Kernel>>& fitting, std::vector<Refusal>& rejected) {
+    Planned<Kernel> one = planned(spec, sm, tile, keys, stages);
+    if (one.refusal())
+        rejected.push_back({label(one.kernel), *one.refusal()});
     else
-        fitting.push_back(fitted);
+        fitting.push_back(std::move(one));
 }
 
 // Those of one query tile that fit.
-std::vector<Fitted<Kernel>> fitting(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
-                                    std::vector<Refusal>& rejected) {
-    std::vector<Fitted<Kernel>> kernels;
+std::vector<Planned<Kernel>> fitting(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
+                                     std::vector<Refusal>& rejected) {
+    std::vector<Planned<Kernel>> kernels;
     for (const int keys : key_tiles_of(spec)) {
         for (int stages = least_stages(spec); stages <= kMostStages; ++stages)
             try_to_fit(spec, sm, tile, keys, stages, kernels, rejected);
@@ -150,12 +155,12 @@ std::vector<Fitted<Kernel>> fitting(const AttentionSpec& spec, const SmTraits& s
 }
 
 // Where rows are cut: one, as it was measured to be best (kernel_templates/attention/NOTES.md).
-std::vector<Fitted<Kernel>> fitting_cuts(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
-                                         std::vector<Refusal>& rejected) {
+std::vector<Planned<Kernel>> fitting_cuts(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
+                                          std::vector<Refusal>& rejected) {
     constexpr int kStages = 2;
     constexpr std::int64_t kWide = 256;  // columns of K and V
     const int keys = is_wide(spec) || spec.head_dim_qk + spec.head_dim_vo > kWide ? 32 : 64;
-    std::vector<Fitted<Kernel>> kernels;
+    std::vector<Planned<Kernel>> kernels;
     for (int stages = kStages; stages >= least_stages(spec) && kernels.empty(); --stages)
         try_to_fit(spec, sm, tile, keys, stages, kernels, rejected);
     return kernels;
@@ -177,9 +182,9 @@ std::optional<Candidate> candidate_of_table(const AttentionSpec& spec, const SmT
                                             const TuningTable& tuning, std::vector<Refusal>& rejected) {
     const auto make = [&](const TuningTile& tile, KernelConfig& config) -> std::optional<std::string> {
         if (auto reason = unknown_tile(spec, tile)) return reason;
-        Fitted<Kernel> fitted = unfitted(spec, tiles_of(spec).front(), tile.tile_kv, tile.stages);
-        if (auto reason = budget(fitted, sm)) return reason;
-        config = config_of(family(), fitted, sm);
+        const Planned<Kernel> tuned = planned(spec, sm, tiles_of(spec).front(), tile.tile_kv, tile.stages);
+        if (tuned.refusal()) return tuned.refusal();
+        config = config_of(family(), tuned, sm);
         return std::nullopt;
     };
     const std::vector<Candidate> chosen = tuned_candidates(Backend::mma, spec, sm, tuning, make, rejected);
@@ -189,10 +194,10 @@ std::optional<Candidate> candidate_of_table(const AttentionSpec& spec, const SmT
 
 std::optional<Candidate> candidate_of_model(const AttentionSpec& spec, const SmTraits& sm, const Tile& tile,
                                             std::vector<Refusal>& rejected) {
-    std::vector<Fitted<Kernel>> kernels =
+    std::vector<Planned<Kernel>> kernels =
         is_cut(spec) ? fitting_cuts(spec, sm, tile, rejected) : fitting(spec, sm, tile, rejected);
     if (kernels.empty()) return std::nullopt;
-    std::ranges::stable_sort(kernels, {}, [&](const Fitted<Kernel>& one) { return rank(one, sm); });
+    std::ranges::stable_sort(kernels, {}, [&](const Planned<Kernel>& one) { return rank(one, sm); });
     for (std::size_t i = 1; i < kernels.size(); ++i) {
         rejected.push_back(
             {label(kernels[i].kernel),
@@ -266,7 +271,7 @@ std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm)
     std::vector<KernelConfig> kernels;
     if (is_cut(spec)) return kernels;
     std::vector<Refusal> too_large;
-    for (const Fitted<Kernel>& fitted : fitting(spec, sm, tiles_of(spec).front(), too_large))
+    for (const Planned<Kernel>& fitted : fitting(spec, sm, tiles_of(spec).front(), too_large))
         kernels.push_back(config_of(family(), fitted, sm));
     return kernels;
 }

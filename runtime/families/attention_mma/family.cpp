@@ -23,10 +23,8 @@ class Mma final : public TiledAttention {
         return {
             .header = kernel.as<Kernel>().wide ? "attention/mma/wide_kernel.cuh" : "attention/mma/kernel.cuh",
             .members =
-                "    static constexpr abi::MmaLayout layout = abi::mma_layout({\n"
-                "        head_dim_qk, head_dim_vo, tile_q, tile_kv, stages, warps_q, warps_kv, wide, latent, "
-                "paged, absolute_cuts, scale_blocks,\n"
-                "        {sizeof(Query), sizeof(KeyValue), sizeof(Output), sizeof(Position)}});\n",
+                "    static constexpr abi::MmaLayout layout =\n"
+                "        abi::mma_layout(abi::mma_shape(Constants{}, abi::storage_bytes<Constants>()));\n",
             .arguments = "AttentionArguments",
             .shared_bytes = "attnsmith::Config::layout.total"};
     }

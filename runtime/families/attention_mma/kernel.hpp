@@ -16,21 +16,7 @@ struct Kernel : TiledKernel {
         visitor.flag("wide", self.wide);
     }
 
-    abi::MmaShape shape() const {
-        return {head_dim_qk,
-                head_dim_vo,
-                tile_q,
-                tile_kv,
-                stages,
-                warps_q,
-                warps_kv,
-                wide,
-                latent,
-                paged,
-                absolute_cuts,
-                scale_blocks,
-                storage_bytes(*this)};
-    }
+    abi::MmaShape shape() const { return abi::mma_shape(*this, storage_bytes(*this)); }
 };
 
 // Registers that a thread of the kernel is expected to need, without spills.

@@ -54,8 +54,7 @@ TensorMapRequest map_of(std::size_t offset, Operand tensor, const AttentionTenso
                          .rank = 1};
     const std::int64_t element_bytes = size_of(dtype);
     map.extents[0] = static_cast<std::uint64_t>(empty ? 16 / element_bytes : head_dim);
-    map.box[0] =
-        static_cast<std::uint32_t>(abi::wgmma_panel_columns(static_cast<std::int32_t>(element_bytes)));
+    map.box[0] = static_cast<std::uint32_t>(abi::panel_elements(static_cast<std::int32_t>(element_bytes)));
     for (Axis axis : axes) {
         if (empty) axis.extent = 1;
         const auto at = static_cast<std::size_t>(map.rank++);
@@ -68,7 +67,7 @@ TensorMapRequest map_of(std::size_t offset, Operand tensor, const AttentionTenso
 
 // The queries; in latent attention with the position's columns behind the others, or these apart.
 void add_maps_of_queries(const AttentionSpec& spec, const AttentionTensors& tensors,
-                         const abi::WgmmaArguments& arguments, std::vector<TensorMapRequest>& maps) {
+                         const abi::PersistentArguments& arguments, std::vector<TensorMapRequest>& maps) {
     const abi::AttentionArguments& a = arguments.attention;
     const bool ragged = a.q_indptr != nullptr;
     const int token = ragged ? 0 : 1;
@@ -83,17 +82,17 @@ void add_maps_of_queries(const AttentionSpec& spec, const AttentionTensors& tens
     const std::int64_t columns = spec.op != Op::mla ? spec.head_dim_qk
                                  : tensors.q_pe     ? spec.head_dim_ckv
                                                     : spec.head_dim_ckv + spec.head_dim_kpe;
-    add(offsetof(abi::WgmmaArguments, q), Operand::q, columns, a.q_head_stride, a.q_token_stride,
+    add(offsetof(abi::PersistentArguments, q), Operand::q, columns, a.q_head_stride, a.q_token_stride,
         a.q_batch_stride);
     if (tensors.q_pe)
-        add(offsetof(abi::WgmmaArguments, q_pe), Operand::q_pe, spec.head_dim_kpe, a.q_pe_head_stride,
+        add(offsetof(abi::PersistentArguments, q_pe), Operand::q_pe, spec.head_dim_kpe, a.q_pe_head_stride,
             a.q_pe_token_stride, a.q_pe_batch_stride);
 }
 
 // K and V; or latents with the position's columns behind them, or these apart: where there is such a tensor,
 // even without elements, since a launch may have its address.
 void add_maps_of_keys(const AttentionSpec& spec, const AttentionTensors& tensors,
-                      const abi::WgmmaArguments& arguments, std::vector<TensorMapRequest>& maps) {
+                      const abi::PersistentArguments& arguments, std::vector<TensorMapRequest>& maps) {
     const abi::AttentionArguments& a = arguments.attention;
     const bool paged = spec.kv == KvStorage::paged, ragged = spec.kv == KvStorage::ragged;
     const bool heads_first = paged && spec.page_order == PageOrder::HND;
@@ -102,13 +101,13 @@ void add_maps_of_keys(const AttentionSpec& spec, const AttentionTensors& tensors
     const std::int64_t tokens = paged ? a.page_size : a.kv_tokens;
     const std::int64_t outer = paged ? a.pages : ragged ? 1 : a.batch;
     const auto add_k = [&](Operand operand, std::int64_t columns) {
-        maps.push_back(map_of(offsetof(abi::WgmmaArguments, k), operand, tensors, columns,
+        maps.push_back(map_of(offsetof(abi::PersistentArguments, k), operand, tensors, columns,
                               {{tokens, a.k_token_stride, arguments.box_keys, token},
                                {spec.kv_heads, a.k_head_stride, 1, head},
                                {outer, a.k_batch_stride, 1, 0}}));
     };
     const auto add_v = [&](Operand operand, std::int64_t columns) {
-        maps.push_back(map_of(offsetof(abi::WgmmaArguments, v), operand, tensors, columns,
+        maps.push_back(map_of(offsetof(abi::PersistentArguments, v), operand, tensors, columns,
                               {{tokens, a.v_token_stride, arguments.box_keys, token},
                                {spec.kv_heads, a.v_head_stride, 1, head},
                                {outer, a.v_batch_stride, 1, 0}}));
@@ -125,7 +124,7 @@ void add_maps_of_keys(const AttentionSpec& spec, const AttentionTensors& tensors
 
 // What was widened before: [batch, max_kv_len, kv_heads, head_dim], as abi/widen_arguments.h has it.
 void add_maps_of_workspace(const LaunchContext& context, const AttentionBinding& operands,
-                           const abi::WgmmaArguments& arguments, std::vector<TensorMapRequest>& maps) {
+                           const abi::PersistentArguments& arguments, std::vector<TensorMapRequest>& maps) {
     const AttentionSpec& spec = context.problem.spec;
     const std::int64_t tokens = widened_tokens(context.shape);
     const auto add = [&](std::size_t offset, std::int64_t in_workspace, std::int64_t head_dim) {
@@ -137,15 +136,15 @@ void add_maps_of_workspace(const LaunchContext& context, const AttentionBinding&
         const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
         map.extents = {size(head_dim), size(tokens), size(spec.kv_heads), size(context.shape.batch)};
         map.strides = {size(row * spec.kv_heads), size(row), size(row * spec.kv_heads * tokens)};
-        map.box = {static_cast<std::uint32_t>(abi::wgmma_panel_columns(abi::kWgmmaOperandBytes)),
+        map.box = {static_cast<std::uint32_t>(abi::panel_elements(abi::kWidenedBytes)),
                    static_cast<std::uint32_t>(arguments.box_keys), 1, 1};
         maps.push_back(map);
     };
-    add(offsetof(abi::WgmmaArguments, k), context.workspace.widened_k_offset, spec.head_dim_qk);
-    add(offsetof(abi::WgmmaArguments, v), context.workspace.widened_v_offset, spec.head_dim_vo);
+    add(offsetof(abi::PersistentArguments, k), context.workspace.widened_k_offset, spec.head_dim_qk);
+    add(offsetof(abi::PersistentArguments, v), context.workspace.widened_v_offset, spec.head_dim_vo);
 }
 
-void set_schedule(const Schedule& schedule, abi::WgmmaArguments& arguments) {
+void set_schedule(const Schedule& schedule, abi::PersistentArguments& arguments) {
     arguments.draws = static_cast<std::uint32_t>(schedule.draws);
     arguments.paired_draws = static_cast<std::uint32_t>(schedule.paired_draws);
     arguments.mixed_streams = static_cast<std::uint32_t>(schedule.mixed_streams);
@@ -157,7 +156,7 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     const auto kernel = config.as<Kernel>();
     const Schedule schedule = schedule_of(config, context);
     const AttentionSpec& spec = context.problem.spec;
-    abi::WgmmaArguments arguments{};
+    abi::PersistentArguments arguments{};
     abi::AttentionArguments& a = arguments.attention;
     const auto& operands = std::get<AttentionBinding>(binding);
     a = attention_arguments(context, operands, schedule.tiles);
@@ -165,7 +164,7 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     arguments.whole_group = a.group;
     a.kv_heads *= arguments.kv_head_shares;
     a.group = abi::divisor_of(static_cast<std::int32_t>(schedule.tiling.group));
-    static_assert(offsetof(abi::WgmmaArguments, attention) == 0);  // as attention_addresses() has it
+    static_assert(offsetof(abi::PersistentArguments, attention) == 0);  // as attention_addresses() has it
     Bound bound{.arguments = {}, .addresses = attention_addresses(spec.op)};
     if (schedule.ctas == 0) {  // no queries, and nothing to launch
         bound.arguments = ArgumentBlock(arguments);
@@ -177,7 +176,7 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     arguments.slack = kSlack / a.scale_log2;
     arguments.box_keys = box_keys(kernel, a.page_size);
     add_maps_of_queries(spec, operands.tensors, arguments, bound.maps);
-    if (kernel.widened_ahead)
+    if (kernel.reads_workspace())
         add_maps_of_workspace(context, operands, arguments, bound.maps);
     else if (!kernel.gather)  // gathered ones are read by their addresses
         add_maps_of_keys(spec, operands.tensors, arguments, bound.maps);

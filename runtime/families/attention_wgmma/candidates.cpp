@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "families/attention_wgmma/budget.hpp"
 #include "families/attention_wgmma/family.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 #include "families/fitting.hpp"
@@ -41,80 +42,44 @@ std::optional<std::string> unknown_tile(const TuningTile& tile, bool paged) {
     return std::nullopt;
 }
 
+bool is_widened(const AttentionSpec& spec) { return is_fp8(problem::kv_dtype(spec)); }
+
 struct Tile : TuningTile {
     bool shares = false;         // CTAs take equal shares of the keys; else they draw tiles
-    bool widened_ahead = false;  // Kernel::widened_ahead
+    bool dequant_ahead = false;  // keys of 8 bits come from the workspace, as fp16
 };
 
-// With cuts a tile's last row is looked at beside its first, for which 32 were too few.
-int producer_registers(const Kernel& kernel) {
-    if (abi::wgmma_widens_in_place(kernel.shape())) return 72;
-    if (kernel.shares || kernel.is_wide()) return 56;
-    return kernel.consumers == 2 || kernel.absolute_cuts ? 40 : 32;
+// Latents leave no room for a ring of stored tiles.
+abi::OperandStage operand_stage_of(const AttentionSpec& spec, const Tile& tile) {
+    using Stage = abi::OperandStage;
+    if (tile.dequant_ahead) return Stage::dequant_ahead;
+    if (!is_widened(spec)) return Stage::as_loaded;
+    return spec.op == Op::mla ? Stage::dequant_in_place : Stage::dequant_ring;
 }
 
-int score_registers(const Kernel& kernel) { return kernel.is_wide() ? 104 : 0; }
-
-// What there is for a thread that multiplies, where an SM holds so many CTAs.
-int consumer_registers(const Kernel& kernel, int ctas) {
-    constexpr int kWarpgroup = 128;  // threads
-    const int launched = registers_ceiling(kernel.threads(), ctas) * (kernel.threads() / kWarpgroup);
-    const int left = launched - producer_registers(kernel) - score_registers(kernel) -
-                     abi::wgmma_widener_registers(kernel.shape());
-    return std::min(240, left / (kernel.consumers - (kernel.is_wide() ? 1 : 0)) / 8 * 8);
-}
-
-// CTAs that an SM holds: of those that draw tiles one, which is persistent.
-int ctas_of(const Kernel& kernel, const SmTraits& sm) {
-    constexpr int kWanted = 2;  // one computes while the other waits
-    if (!kernel.shares || registers_of(kernel) > consumer_registers(kernel, kWanted)) return 1;
-    const std::int64_t bytes = abi::wgmma_layout(kernel.shape()).total;
-    return std::clamp(
-        resident_ctas(sm, kernel.threads(), registers_ceiling(kernel.threads(), kWanted), bytes), 1, kWanted);
-}
-
-Kernel kernel_of(const AttentionSpec& spec, const Tile& tile, const SmTraits& sm) {
+Planned<Kernel> planned(const AttentionSpec& spec, const Tile& tile, const SmTraits& sm) {
     Kernel kernel{attention_constants(spec)};
     kernel.tile_q = tile.tile_q;
     kernel.tile_kv = tile.tile_kv;
     kernel.stages = tile.stages;
-    kernel.gather = gathers(spec) && !tile.widened_ahead;
-    kernel.widened_ahead = tile.widened_ahead;
-    if (tile.widened_ahead) kernel.key_value = kWidenedTo;
-    kernel.consumers = abi::wgmma_consumers(kernel.shape());
+    kernel.gather = gathers(spec) && !tile.dequant_ahead;
+    kernel.operand_stage = operand_stage_of(spec, tile);
+    if (tile.dequant_ahead) kernel.key_value = kWidenedTo;
+    kernel.consumers = abi::consumer_warpgroups(kernel.shape());
     kernel.shares = tile.shares;
-    kernel.producer_registers = producer_registers(kernel);
-    kernel.score_registers = score_registers(kernel);
-    kernel.consumer_registers = consumer_registers(kernel, ctas_of(kernel, sm));
-    kernel.queries_in_registers = !kernel.is_wide();
-    if (registers_of(kernel) > kernel.consumer_registers) kernel.queries_in_registers = false;
-    return kernel;
-}
-
-// Why the kernel cannot run.
-std::optional<std::string> over_budget(const Kernel& kernel, const SmTraits& sm) {
-    if (auto reason = shared_memory_refusal(abi::wgmma_layout(kernel.shape()).total, sm)) return reason;
-    const int registers = registers_of(kernel);
-    if (registers > kernel.consumer_registers)
-        return fmt::format("needs about {} registers a thread; {} consumer warpgroups have {}", registers,
-                           kernel.consumers, kernel.consumer_registers);
-    // ptxas 13.0 takes no product of more registers than a thread is launched with.
-    constexpr int kBesideSums = 30;
-    const int launched = registers_ceiling(kernel.threads(), ctas_of(kernel, sm));
-    const int product = std::max(abi::padded_head_dim(kernel.head_dim_vo), kernel.tile_kv) / 2 + kBesideSums;
-    if (!kernel.is_wide() && product > launched)
-        return fmt::format("a product needs {} registers a thread, which is launched with {}", product,
-                           launched);
-    return std::nullopt;
+    Budget budget = budget_of(kernel, sm);
+    const RoleRegisters registers = registers_by_role(kernel, budget.ctas_per_sm);
+    kernel.producer_registers = registers.producer;
+    kernel.score_registers = registers.scores;
+    kernel.consumer_registers = registers.consumer;
+    kernel.queries_in_registers = budget.queries_in_registers;
+    return {kernel, std::move(budget)};
 }
 
 // wgmma is of its architecture alone.
-KernelConfig config_of(const Kernel& kernel, const SmTraits& sm) {
-    const Fitted<Kernel> fitted{kernel, abi::wgmma_layout(kernel.shape()).total, ctas_of(kernel, sm)};
-    return families::config_of(family(), fitted, sm, "a");
+KernelConfig config_of(const Planned<Kernel>& planned, const SmTraits& sm) {
+    return families::config_of(family(), planned, sm, "a");
 }
-
-bool is_widened(const AttentionSpec& spec) { return is_fp8(problem::kv_dtype(spec)); }
 
 bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
 
@@ -138,31 +103,31 @@ Tile tile_for_few_rows(const AttentionSpec& spec) {
 std::optional<Candidate> candidate_for_few_rows(const AttentionSpec& spec, const SmTraits& sm,
                                                 std::vector<Refusal>& rejected) {
     const Tile tile = tile_for_few_rows(spec);
-    const Kernel kernel = kernel_of(spec, tile, sm);
-    if (const auto reason = over_budget(kernel, sm)) {
-        rejected.push_back({tile_label(Backend::wgmma, tile.tile_q, tile.tile_kv, tile.stages), *reason});
+    const Planned<Kernel> few = planned(spec, tile, sm);
+    if (few.refusal()) {
+        rejected.push_back(
+            {tile_label(Backend::wgmma, tile.tile_q, tile.tile_kv, tile.stages), *few.refusal()});
         return std::nullopt;
     }
     // Where rows are cut others do not divide keys, so that for more rows it may be the best as well.
-    Candidate candidate{.kernel = config_of(kernel, sm)};
+    Candidate candidate{.kernel = config_of(few, sm)};
     if (!is_cut(spec)) candidate.up_to = kFewRows;
     return candidate;
 }
 
 // Where rows are cut at absolute positions, for many of them: the largest tile that there is room for.
-std::optional<Kernel> kernel_for_many_cut_rows(const AttentionSpec& spec, const SmTraits& sm) {
+std::optional<Planned<Kernel>> kernel_for_many_cut_rows(const AttentionSpec& spec, const SmTraits& sm) {
     Tile tile = tile_for_few_rows(spec);
     tile.shares = false;
     for (auto rows = std::rbegin(kQueryTiles); rows != std::rend(kQueryTiles); ++rows) {
         tile.tile_q = *rows;
-        const Kernel kernel = kernel_of(spec, tile, sm);
-        if (!over_budget(kernel, sm)) return kernel;
+        if (Planned<Kernel> many = planned(spec, tile, sm); !many.refusal()) return many;
     }
     return std::nullopt;
 }
 
 std::optional<std::string> cut_refusal(const AttentionSpec& spec, const SmTraits& sm) {
-    if (auto reason = over_budget(kernel_of(spec, tile_for_few_rows(spec), sm), sm)) return reason;
+    if (auto reason = planned(spec, tile_for_few_rows(spec), sm).refusal()) return reason;
     if (!kernel_for_many_cut_rows(spec, sm))
         return fmt::format("head dims {} and {}: no room for the states of rows that are cut",
                            spec.head_dim_qk, spec.head_dim_vo);
@@ -172,23 +137,24 @@ std::optional<std::string> cut_refusal(const AttentionSpec& spec, const SmTraits
 // The kernel of a table's tile, or why there is none.
 std::optional<std::string> make_tuned(const AttentionSpec& spec, const Tile& tile, const SmTraits& sm,
                                       KernelConfig& config) {
-    if (auto reason = unknown_tile(tile, spec.kv == KvStorage::paged && !tile.widened_ahead)) return reason;
-    const Kernel kernel = kernel_of(spec, tile, sm);
-    if (auto reason = over_budget(kernel, sm)) return reason;
-    config = config_of(kernel, sm);
+    if (auto reason = unknown_tile(tile, spec.kv == KvStorage::paged && !tile.dequant_ahead)) return reason;
+    const Planned<Kernel> tuned = planned(spec, tile, sm);
+    if (tuned.refusal()) return tuned.refusal();
+    config = config_of(tuned, sm);
     return std::nullopt;
 }
 
 // One CTA an SM that widens has all registers, and so tiles are as large as there is room for beside two as
 // they are stored; else beside one.
-std::optional<Kernel> widened_kernel(const AttentionSpec& spec, const SmTraits& sm, int rows, bool shares) {
+std::optional<Planned<Kernel>> widened_kernel(const AttentionSpec& spec, const SmTraits& sm, int rows,
+                                              bool shares) {
     for (const int stages : {2, 1}) {
         for (const int keys : {160, 128, 96, 64}) {
-            const Kernel kernel = kernel_of(
+            Planned<Kernel> widened = planned(
                 spec,
                 Tile{{.backend = Backend::wgmma, .tile_q = rows, .tile_kv = keys, .stages = stages}, shares},
                 sm);
-            if (!over_budget(kernel, sm)) return kernel;
+            if (!widened.refusal()) return widened;
         }
     }
     return std::nullopt;
@@ -231,10 +197,10 @@ constexpr std::int64_t kWideColumns = 2 * 64;
 // under a causal mask equal shares would not be equal work.
 std::vector<Candidate> wide_candidates(const AttentionSpec& spec, const SmTraits& sm) {
     Tile tile = tile_for_few_rows(spec);
-    const KernelConfig few = config_of(kernel_of(spec, tile, sm), sm);
+    const KernelConfig few = config_of(planned(spec, tile, sm), sm);
     if (spec.op == Op::mla) return {{.kernel = few, .rows_of_others = is_widened(spec) ? kDecodeRows : 0}};
     tile.shares = false;
-    return {{.kernel = config_of(kernel_of(spec, tile, sm), sm)},
+    return {{.kernel = config_of(planned(spec, tile, sm), sm)},
             {.kernel = few, .up_to = kFewRows, .rows_of_others = kDecodeRows}};
 }
 
@@ -246,7 +212,7 @@ std::optional<std::string> wide_refusal(const AttentionSpec& spec, const SmTrait
         return fmt::format("head dims {} and {}: above {} its tiles are made for multiples of {}",
                            spec.head_dim_qk, spec.head_dim_vo, abi::kWgmmaNarrowHeadDim, kWideColumns);
     if (is_cut(spec)) return "consistency \"bitwise\": no room for the states of rows that are cut";
-    return over_budget(kernel_of(spec, tile_for_few_rows(spec), sm), sm);
+    return planned(spec, tile_for_few_rows(spec), sm).refusal();
 }
 
 std::optional<std::string> widened_refusal(const AttentionSpec& spec, const SmTraits& sm) {
@@ -262,7 +228,7 @@ std::optional<std::string> widened_refusal(const AttentionSpec& spec, const SmTr
         {.backend = Backend::wgmma, .tile_q = kQueryTiles[0], .tile_kv = 64, .stages = kStages[0]},
         false,
         true};
-    if (!widened_kernel(spec, sm, abi::kWgmmaRows, true) && over_budget(kernel_of(spec, least_ahead, sm), sm))
+    if (!widened_kernel(spec, sm, abi::kWgmmaRows, true) && planned(spec, least_ahead, sm).refusal())
         return fmt::format("head dims {} and {}: no room for tiles of keys as they are stored and widened",
                            spec.head_dim_qk, spec.head_dim_vo);
     return std::nullopt;
@@ -294,10 +260,10 @@ std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm)
     for (const int rows : kQueryTiles) {
         for (const int keys : key_tiles(spec.kv == KvStorage::paged)) {
             for (const int stages : kStages) {
-                const Kernel kernel = kernel_of(
+                const Planned<Kernel> one = planned(
                     spec, {{.backend = Backend::wgmma, .tile_q = rows, .tile_kv = keys, .stages = stages}},
                     sm);
-                if (!over_budget(kernel, sm)) kernels.push_back(config_of(kernel, sm));
+                if (!one.refusal()) kernels.push_back(config_of(one, sm));
             }
         }
     }

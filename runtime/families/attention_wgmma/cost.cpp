@@ -30,7 +30,7 @@ double tile_clocks(const Kernel& kernel, const SmTraits& sm, bool shared_keys) {
     const double softmax = work.logits * kExpPerLogit;
     const double rate =
         std::min<double>(sm.dram_bytes * memory_share(kernel), work.bytes * kernel.stages / work.latency);
-    const double share = abi::wgmma_has_stored_ring(kernel.shape()) ? kWideningShare : 1.0;
+    const double share = kernel.operand_stage == abi::OperandStage::dequant_ring ? kWideningShare : 1.0;
     return std::max(std::max(multiply, softmax) / share, work.memory_clocks(rate));
 }
 

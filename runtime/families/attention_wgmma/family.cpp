@@ -18,8 +18,10 @@ class Wgmma final : public Family {
     }
 
     bool reads_widened(const KernelConfig& kernel) const override {
-        return kernel.as<Kernel>().widened_ahead;
+        return kernel.as<Kernel>().reads_workspace();
     }
+
+    int softmax_keys(const KernelConfig& kernel) const override { return kernel.tile_kv(); }
 
     std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm) const override {
         return attention_wgmma::refusal(spec, sm);
@@ -33,10 +35,10 @@ class Wgmma final : public Family {
         const auto kernel = config.as<Kernel>();
         constexpr int kAlignment = 16;  // it has no other
         const std::string name = attention_name(backend(), kernel,
-                                                kernel.widened_ahead ? "widened"
-                                                : kernel.gather      ? "gather"
-                                                : kernel.paged       ? "paged"
-                                                                     : "contiguous",
+                                                kernel.reads_workspace() ? "widened"
+                                                : kernel.gather          ? "gather"
+                                                : kernel.paged           ? "paged"
+                                                                         : "contiguous",
                                                 kAlignment);
         // Elsewhere the tile tells.
         return kernel.is_wide() && !kernel.latent && kernel.shares ? name + " shares" : name;

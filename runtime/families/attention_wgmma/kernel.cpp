@@ -7,28 +7,8 @@
 
 namespace attnsmith::families::attention_wgmma {
 
-int registers_of(const Kernel& kernel) {
-    // Fitted to NVRTC 13.0, 12.8 and 12.4: what is accepted does not spill (tests/cpu/compiler).
-    const int addresses_and_state = kernel.shares ? 40 : kernel.consumers == 2 ? 32 : 28;
-    if (kernel.is_wide()) return abi::padded_head_dim(kernel.head_dim_vo) / 4 + addresses_and_state;
-    const int scores = kernel.softcap && kernel.alibi   ? kernel.tile_kv / 8
-                       : kernel.softcap || kernel.alibi ? kernel.tile_kv / 32
-                                                        : 0;
-    const int output = abi::padded_head_dim(kernel.head_dim_vo) / 2;
-    const int logits = kernel.tile_kv / 2;
-    const int probabilities = kernel.tile_kv / 4;  // 16 bits each
-    const int queries = kernel.queries_in_registers ? abi::padded_head_dim(kernel.head_dim_qk) / 4 : 0;
-    // What rows have found, until O of it is there; and with ALiBi their slopes and places meanwhile.
-    const int cuts = !kernel.absolute_cuts ? 0 : kernel.alibi ? 24 : 16;
-    // Factors of products and the queries; of two consumers, which have few, what both transforms keep, too.
-    const bool transforms = kernel.softcap && kernel.alibi && kernel.consumers == 2;
-    const bool are_stored = abi::wgmma_widens(kernel.shape()) || kernel.widened_ahead;
-    const int widened = !are_stored ? 0 : transforms ? 32 : 12;
-    return output + logits + probabilities + queries + scores + addresses_and_state + cuts + widened;
-}
-
 int box_keys(const Kernel& kernel, std::int64_t page_size) {
-    return kernel.paged && !kernel.widened_ahead
+    return kernel.paged && !kernel.reads_workspace()
                ? static_cast<int>(std::gcd(page_size, std::int64_t{kernel.tile_kv}))
                : kernel.tile_kv;
 }

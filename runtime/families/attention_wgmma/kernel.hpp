@@ -4,7 +4,8 @@
 
 #include <cstdint>
 
-#include "abi/attention_wgmma.h"
+#include "abi/attention_persistent.h"
+#include "abi/wgmma.h"
 #include "families/attention.hpp"
 #include "families/family.hpp"
 
@@ -17,8 +18,6 @@ struct Kernel : AttentionConstants {
     int consumers = 0;    // warpgroups that multiply; in wide kernels three for the same rows
     bool gather = false;  // rows of KV are loaded one by one, not in boxes by TMA
     bool shares = false;  // CTAs take equal shares of the keys; else they draw tiles
-    // Keys of 8 bits come from the workspace, as fp16 (attention/widen.cuh), however the caller stores them.
-    bool widened_ahead = false;
     // A thread's, that setmaxnreg gives to each role, in steps of eight. Together no more than what the CTA
     // was launched with: the consumers would wait for the rest for ever.
     int consumer_registers = 0, producer_registers = 0;
@@ -30,23 +29,17 @@ struct Kernel : AttentionConstants {
         visitor.integer("consumers", self.consumers);
         visitor.flag("gather", self.gather);
         visitor.flag("shares", self.shares);
-        visitor.flag("widened_ahead", self.widened_ahead);
         visitor.integer("consumer_registers", self.consumer_registers);
         visitor.integer("producer_registers", self.producer_registers);
         visitor.integer("score_registers", self.score_registers);
     }
 
-    int producer_warps() const { return abi::wgmma_producer_warps(shape()); }
+    int producer_warps() const { return abi::producer_warps(shape()); }
+    bool reads_workspace() const { return operand_stage == abi::OperandStage::dequant_ahead; }
     int threads() const { return (consumers * 4 + producer_warps()) * 32; }
-    bool is_wide() const { return abi::wgmma_is_wide(shape()); }
-    abi::WgmmaShape shape() const {
-        return {head_dim_qk, head_dim_vo, tile_q,        tile_kv, stages,
-                gather,      shares,      absolute_cuts, latent,  storage_bytes(*this)};
-    }
+    bool is_wide() const { return abi::is_wide(shape()); }
+    abi::PersistentShape shape() const { return abi::persistent_shape(*this, storage_bytes(*this)); }
 };
-
-// Registers that a thread of a consumer warpgroup is expected to need.
-int registers_of(const Kernel& kernel);
 
 // Keys of a TMA box: tile_kv, or what tiles and pages have as their greatest common divisor.
 int box_keys(const Kernel& kernel, std::int64_t page_size);

@@ -1,5 +1,5 @@
 // What the CTAs of a persistent launch go through, and how they come by it: the host's side of
-// kernel_templates/attention/wgmma/scheduler.cuh.
+// kernel_templates/attention/persistent/scheduler.cuh.
 #pragma once
 
 #include <cstdint>

@@ -17,6 +17,7 @@ struct Kernel {
     int tile_q = 0;
     int alignment = 16;
     bool paged = false;
+    bool value_scale = true;  // whatever the keys of its partial results were
 
     template <class Self, class Visitor>
     static void visit(Self& self, Visitor& visitor) {
@@ -26,6 +27,7 @@ struct Kernel {
         visitor.integer("tile_q", self.tile_q);
         visitor.integer("alignment", self.alignment);
         visitor.flag("paged", self.paged);
+        visitor.flag("value_scale", self.value_scale);
     }
 };
 

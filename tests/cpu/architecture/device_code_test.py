@@ -29,8 +29,8 @@ class DeviceCode(unittest.TestCase):
 
     def test_barriers_are_counted_once(self):
         """Places, arrivals and room of barriers come from the table in abi."""
-        self.assertEqual(files_with(r"\.init\((?!\))"), {"attention/wgmma/pipeline.cuh"})
-        self.assertEqual(files_with(r"\bconsumer_warps\b"), {"abi/attention_wgmma.h"})
+        self.assertEqual(files_with(r"\.init\((?!\))"), {"attention/persistent/pipeline.cuh"})
+        self.assertEqual(files_with(r"\bconsumer_warps\b"), {"abi/attention_persistent.h"})
 
     def test_the_mask_is_one_function(self):
         """Whatever depends on which keys a token sees gets that from visible_keys()."""

@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "abi/attention_wgmma.h"
+#include "abi/attention_persistent.h"
 #include "compiler/cubin_info.hpp"
 #include "engine/cubins/translation_unit.hpp"
 #include "families/attention_mma/kernel.hpp"
@@ -98,14 +98,14 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
     std::set<std::pair<int, int>> planned{
         {constants.queries_in_registers ? kHgmma : kHgmmaShared, kernel.tile_kv()}};
     if (constants.is_wide())
-        planned.insert({kHgmmaShared, abi::wgmma_piece_columns(constants.shape(), true)});
+        planned.insert({kHgmmaShared, abi::piece_columns(constants.shape(), true)});
     else
         planned.insert({kHgmma, constants.head_dim_vo});
     expect(products == planned, "multiplies other shapes");
     std::set<int> handed{constants.producer_registers, constants.consumer_registers};
     if (constants.is_wide()) handed.insert(constants.score_registers);
-    const bool widens = abi::wgmma_has_stored_ring(constants.shape());  // else in their place, if at all
-    if (widens) handed.insert(abi::wgmma_widener_registers(constants.shape()));
+    const bool widens = constants.operand_stage == abi::OperandStage::dequant_ring;
+    if (widens) handed.insert(abi::dequant_registers(constants.shape()));
     expect(registers == handed, "hands over other registers");
     expect(copies, "has no UTMALDG");
     // Two of the scheduler's and the V loader's own, full and empty ones of the rings: two work tiles, the
@@ -114,13 +114,13 @@ void inspect_wgmma(const KernelConfig& kernel, const compiler::Compiled& compile
     // position's, and the K loader's own, else full and empty ones of two blocks. Where keys are widened
     // there are two stages of what is multiplied beside those that are loaded.
     const int pieces =
-        abi::wgmma_pieces(constants.shape(), false) + abi::wgmma_pieces(constants.shape(), true);
+        abi::column_pieces(constants.shape(), false) + abi::column_pieces(constants.shape(), true);
     const int row_groups = kernel.tile_q() / abi::kWgmmaRows;
     const int of_wide = constants.latent ? 2 * constants.stages + 2 + 1 : constants.is_wide() ? 2 * 2 + 2 : 0;
     const int stages = constants.stages + (widens ? 2 : 0);
     expect(barriers == 2 + 2 * (2 + row_groups + stages * pieces) + of_wide,
            "initialises " + std::to_string(barriers) + " barriers");
-    const abi::WgmmaLayout layout = abi::wgmma_layout(constants.shape());
+    const abi::PersistentLayout layout = abi::persistent_layout(constants.shape());
     expect(layout.total - layout.barriers == barriers * 8, "has room for other barriers than it initialises");
     expect(gathers == constants.gather, "LDGSTS: of kernels that gather, and no others");
     // Wide kernels have different warpgroups for O and the weights, so that no wait for O comes behind a
@@ -157,7 +157,7 @@ void inspect_fp32(const KernelConfig& kernel, const compiler::Compiled& compiled
         // Two rows, as O and as a part of it; in wide kernels in pieces of half of the columns, which say
         // each for itself whose the LSE is.
         const int columns = wgmma.is_wide() ? wgmma.head_dim_vo / 2 : wgmma.head_dim_vo;
-        if (wgmma.is_wide()) most = 2 + 2 * columns / abi::wgmma_piece_columns(wgmma.shape(), true) * 3;
+        if (wgmma.is_wide()) most = 2 + 2 * columns / abi::piece_columns(wgmma.shape(), true) * 3;
         expect(stores[8] >= 2 * 2 * columns / 8, "stores less than 8 bytes of O, or of a split's result");
     }
     const int narrow = stores[0] + stores[4];
@@ -186,7 +186,7 @@ std::string inspect(const compiler::Nvrtc& nvrtc, const KernelConfig& kernel) {
             const auto wgmma = kernel.as<families::attention_wgmma::Kernel>();
             const int of_scores = wgmma.is_wide() ? 1 : 0;
             const int handed = wgmma.producer_registers + wgmma.score_registers +
-                               abi::wgmma_widener_registers(wgmma.shape()) +
+                               abi::dequant_registers(wgmma.shape()) +
                                (wgmma.consumers - of_scores) * wgmma.consumer_registers;
             expect(handed <= reports[0].registers_per_thread * kernel.threads / 128,
                    "hands over more registers than it is launched with");

@@ -112,7 +112,7 @@ TEST_CASE("a tile reads no key that all its rows are denied, and masks where one
             if (any && in_split) REQUIRE(read);
             if (read) {
                 REQUIRE(in_split);
-                REQUIRE(found.hides_some_of(key, key + 1) == !all);
+                REQUIRE((found.coverage(key, key + 1) == Coverage::partial) == !all);
             }
             // What is read and seen by nobody lies between keys that rows see: hidden ends are skipped.
             if (read && (key == found.read.first || key == found.read.end - 1))

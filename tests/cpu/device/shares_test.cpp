@@ -109,7 +109,7 @@ namespace {
 struct Config {
     static constexpr bool absolute_cuts = false;
     using Index = std::int32_t;
-    static constexpr bool paged = false;
+    static constexpr bool paged = false, value_scale = true;
     static constexpr int tile_q = 16, tile_kv = 64,
                          head_dim_vo = 200;  // a tile's rows are several slices of a warp
 };

@@ -27,7 +27,7 @@ template <class T>
 }
 
 }  // namespace
-#include "attention/pages.cuh"
+#include "sequences/pages.cuh"
 #undef attnsmith
 
 namespace device = attnsmith_of_rows;

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <string>
 
-#include "abi/attention_wgmma.h"
+#include "abi/attention_persistent.h"
 #include "counted_allocations.hpp"
 #include "engine/fake_runtime.hpp"
 #include "problem/expect.hpp"
@@ -107,24 +107,24 @@ TEST_CASE("tensor maps follow the addresses of a launch", "[engine][wgmma]") {
     fake() = {};
     Runtime& runtime = shared_runtime();
     const Kernel kernel = runtime.prepare(kSpec, {2, 1000, 1000});
-    fake().param_bytes = sizeof(abi::WgmmaArguments);
+    fake().param_bytes = sizeof(abi::PersistentArguments);
     const Call call = kernel.bind(tensors(1000, 1000), {});
     REQUIRE(contains(call.describe(), "wgmma"));
     call.launch({.k = place(12), .o = place(14)});
-    auto arguments = last_arguments<abi::WgmmaArguments>();
+    auto arguments = last_arguments<abi::PersistentArguments>();
     CHECK(mapped(arguments.q) == 0x1000000);
     CHECK(mapped(arguments.k) == 0xc000000);
     CHECK(mapped(arguments.v) == 0x3000000);
     CHECK(arguments.attention.k == place(12));
     CHECK(arguments.attention.o == place(14));
     call.launch();
-    arguments = last_arguments<abi::WgmmaArguments>();
+    arguments = last_arguments<abi::PersistentArguments>();
     CHECK(mapped(arguments.k) == 0x2000000);
 
     // Without keys, their maps are over memory of q, wherever that is.
     const Call keyless = kernel.bind(tensors(1000, 0), {});
     keyless.launch({.q = place(11), .k = place(12)});
-    arguments = last_arguments<abi::WgmmaArguments>();
+    arguments = last_arguments<abi::PersistentArguments>();
     CHECK(mapped(arguments.q) == 0xb000000);
     CHECK(mapped(arguments.k) == 0xb000000);
     CHECK(mapped(arguments.v) == 0xb000000);

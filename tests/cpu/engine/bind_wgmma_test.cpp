@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "abi/attention_wgmma.h"
+#include "abi/attention_persistent.h"
 #include "engine/fake_runtime.hpp"
 #include "engine/tensor_maps.hpp"
 #include "families/attention_arguments.hpp"
@@ -55,7 +55,7 @@ AttentionSpec spec_of(std::int64_t q_heads, std::int64_t kv_heads) {
 struct Bound {
     families::KernelConfig kernel;
     test::LaunchFacts launch;
-    abi::WgmmaArguments arguments;
+    abi::PersistentArguments arguments;
     Map q, k, v;
 };
 
@@ -352,7 +352,7 @@ TEST_CASE("weights may reach 2 to the 8th before a row's exponents are moved", "
     AttentionSpec spec = spec_of(8, 2);
     AttentionTensors tensors = dense(2, 100, 8, 300, 2);
     const auto reach = [&] {
-        const abi::WgmmaArguments arguments = bind(spec, tensors, {}).arguments;
+        const abi::PersistentArguments arguments = bind(spec, tensors, {}).arguments;
         return std::exp2(arguments.slack * arguments.attention.scale_log2);
     };
     CHECK(std::abs(reach() - 256.0F) < 0.01F);

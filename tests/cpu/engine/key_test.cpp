@@ -128,7 +128,7 @@ TEST_CASE("a wgmma kernel's key covers what only it includes", "[engine][wgmma]"
     };
     const std::string wgmma = family(families::Backend::wgmma);
     const std::string mma = family(families::Backend::mma);
-    for (const char* header : {"attention/wgmma/kernel.cuh", "abi/attention_wgmma.h", "common/wgmma.cuh",
+    for (const char* header : {"attention/wgmma/kernel.cuh", "abi/attention_persistent.h", "common/wgmma.cuh",
                                "common/tma.cuh", "common/barrier.cuh"}) {
         CAPTURE(header);
         CHECK(wgmma.find(header) != std::string::npos);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "abi/attention_arguments.h"
-#include "abi/attention_wgmma.h"
+#include "abi/attention_persistent.h"
 #include "driver/device.hpp"
 #include "engine/fake_runtime.hpp"
 #include "engine/runtime_impl.hpp"
@@ -186,7 +186,7 @@ TEST_CASE("of a call in chunks a second kernel merges what the first finds", "[e
         kernel.bind(bound, {}, Workspace{kScratch, needed}).launch();
         REQUIRE(fake().launches == before + 2);
         CHECK(std::string(launch_of(before + 2).entry).find("merge") != std::string::npos);
-        const auto attention = arguments_of<abi::WgmmaArguments>(launch_of(before + 1)).attention;
+        const auto attention = arguments_of<abi::PersistentArguments>(launch_of(before + 1)).attention;
         const auto merge = arguments_of<abi::AttentionArguments>(launch_of(before + 2));
         CHECK((attention.splits > 1 && attention.splits <= 256));
         CHECK(std::int64_t{attention.chunk} * attention.splits >= kv_len);

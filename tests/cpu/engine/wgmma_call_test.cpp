@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "abi/attention_wgmma.h"
+#include "abi/attention_persistent.h"
 #include "engine/fake_runtime.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
@@ -44,7 +44,7 @@ TEST_CASE("a wgmma call launches a CTA an SM with the maps of its tensors", "[en
     fake() = {};
     Runtime runtime(fake_options());
     const Kernel kernel = runtime.prepare(kSpec, {2, 1000, 1000});
-    fake().param_bytes = sizeof(abi::WgmmaArguments);
+    fake().param_bytes = sizeof(abi::PersistentArguments);
     const Call call = kernel.bind(tensors(2, 1000, 1000), {});
     const planner::Plan plan = planner::make_plan(problem::validate(kSpec, {2, 1000, 1000}),
                                                   families::traits_of(90), planner::repository_tuning());
@@ -59,7 +59,7 @@ TEST_CASE("a wgmma call launches a CTA an SM with the maps of its tensors", "[en
     CHECK(fake().last_launch.grid[0] == 132);
     CHECK(fake().last_launch.block[0] == static_cast<unsigned>(planned.threads));
 
-    abi::WgmmaArguments arguments;
+    abi::PersistentArguments arguments;
     std::memcpy(&arguments, fake().last_launch.parameter, sizeof arguments);
     CHECK(arguments.attention.tiles == 2 * ((4000 + planned.tile_q() - 1) / planned.tile_q()));
     CHECK(arguments.warpgroup_tokens == 16);

@@ -5,7 +5,8 @@
 #include <numeric>
 #include <string>
 
-#include "abi/attention_wgmma.h"
+#include "abi/attention_persistent.h"
+#include "families/attention_wgmma/budget.hpp"
 #include "families/attention_wgmma/family.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 #include "planner/launch_facts.hpp"
@@ -77,7 +78,7 @@ void check_legal(const KernelConfig& kernel) {
     REQUIRE(kernel.family == &families::attention_wgmma::family());
     REQUIRE(kernel.target == "sm_90a");
     REQUIRE(kernel.shared_bytes <= hopper().shared_bytes_per_block);
-    REQUIRE(kernel.shared_bytes == abi::wgmma_layout(constants.shape()).total);
+    REQUIRE(kernel.shared_bytes == abi::persistent_layout(constants.shape()).total);
     REQUIRE(families::attention_wgmma::registers_of(constants) <= constants.consumer_registers);
     // What setmaxnreg hands out is no more than the CTA was launched with.
     const int consumers = kernel.tile_q() / 64;

@@ -1,7 +1,7 @@
 // The role of a wgmma CTA that finds its tiles.
 #pragma once
 
-#include "attention/wgmma/blocks.cuh"
+#include "attention/persistent/blocks.cuh"
 #include "common/registers.cuh"
 
 namespace attnsmith {
@@ -12,7 +12,7 @@ namespace attnsmith {
 // the end singly, the long ones of several streams first, so that all CTAs end together. Of up to 32
 // sequences with packed tiles the one with the most keys comes first.
 template <class Config>
-struct WgmmaScheduler {
+struct TileScheduler {
     static constexpr int kKeys = Config::tile_kv;
 
     // A tile of a stream, counted from the stream's last one.
@@ -20,8 +20,8 @@ struct WgmmaScheduler {
         uint32 stream, tile;
     };
 
-    const abi::WgmmaArguments& args;
-    const WgmmaPipeline<Config>& pipeline;
+    const abi::PersistentArguments& args;
+    const PersistentPipeline<Config>& pipeline;
     const int32 lane = threadIdx.x % 32;
 
     __device__ uint32 stream_tiles() const {
@@ -31,11 +31,11 @@ struct WgmmaScheduler {
     __device__ int32 tile_rows() const { return attnsmith::tile_rows<Config>(args); }
 
     __device__ bool is_sorted() const {
-        return !args.attention.sequence_tiles && args.attention.batch <= abi::kWgmmaSorted;
+        return !args.attention.sequence_tiles && args.attention.batch <= abi::kSortedSequences;
     }
 
     __device__ void run() const {
-        using WorkRing = typename WgmmaPipeline<Config>::WorkRing;
+        using WorkRing = typename PersistentPipeline<Config>::WorkRing;
         if (is_sorted()) sort_sequences();
         uint32 draw = blockIdx.x;
         bool second = false;  // of a pair

@@ -2,9 +2,9 @@
 // copied row by row.
 #pragma once
 
-#include "attention/pages.cuh"
-#include "attention/wgmma/pipeline.cuh"
+#include "attention/persistent/pipeline.cuh"
 #include "common/copy.cuh"
+#include "sequences/pages.cuh"
 
 namespace attnsmith {
 
@@ -15,23 +15,24 @@ __device__ uint4 zero_row[Chunks];
 // Rows of K, or of V. One warp does it for all, with few registers, so each four rows have to be few
 // instructions.
 template <class Config, bool Values>
-struct WgmmaGather {
+struct RowGather {
     using Loaded = LoadedColumns<Config, Values>;
     using PageId = typename Config::Index;
+    using KeyTile = typename PersistentPipeline<Config>::KeyTile;
     static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
     static constexpr int kChunkElements = 16 / kElementBytes;
     static constexpr bool kLatent = Config::latent;
     static constexpr int kHeadDim = Loaded::kHeadDim, kPanels = Loaded::kPanels;
     static constexpr bool kHasPosition = Loaded::kHasPosition;
     static constexpr int kAllColumns = kLatent ? Config::head_dim_vo + Config::head_dim_qk : kHeadDim;
-    static constexpr int kPanelColumns = abi::wgmma_panel_columns(kElementBytes);
+    static constexpr int kPanelColumns = abi::panel_elements(kElementBytes);
     static constexpr int kKeys = Config::tile_kv;
-    static constexpr int kChunks = abi::kWgmmaPanelBytes / 16;  // of a panel's row, a lane each
+    static constexpr int kChunks = abi::kPanelBytes / 16;  // of a panel's row, a lane each
     static constexpr int kSourceBytes = sizeof(uint64);
     static_assert(!Config::gather || kKeys % 32 == 0);
 
-    const abi::WgmmaArguments& args;
-    const WgmmaPipeline<Config>& pipeline;
+    const abi::PersistentArguments& args;
+    const PersistentPipeline<Config>& pipeline;
     const int32 lane = threadIdx.x % 32;
 
     // Finds the rows of block n, of a KV head of the tensor. A lane finds one row in 32, and requests all
@@ -73,10 +74,10 @@ struct WgmmaGather {
     }
 
     // Copies the rows that were found.
-    __device__ void copy_rows(SharedAddress target) const {
+    __device__ void copy_rows(const KeyTile& target) const {
         copy_panels<kHeadDim>(target, Values, kLatent && Values ? kHeadDim * kElementBytes : 0);
         if constexpr (kHasPosition)
-            copy_panels<Config::head_dim_qk>(target + kPanels * WgmmaPipeline<Config>::kLayout.kv_panel,
+            copy_panels<Config::head_dim_qk>(target.panel(kPanels),
                                              has_own_position() ? kPosition : int(Values),
                                              has_own_position() ? 0 : Config::head_dim_vo * kElementBytes);
     }
@@ -102,14 +103,13 @@ struct WgmmaGather {
 
     // So many columns of each row of a list, from a byte of it on, eight lanes a row.
     template <int Columns>
-    __device__ void copy_panels(SharedAddress target, int list, int32 first_byte) const {
+    __device__ void copy_panels(const KeyTile& target, int list, int32 first_byte) const {
         const int32 chunk = lane % kChunks, first_row = lane / kChunks;
         // Rows r and r + 8 are swizzled alike.
         SharedAddress to[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const int32 row = i * 4 + first_row;
-            to[i] = target + row * abi::kWgmmaPanelBytes + (chunk ^ row) * 16;
+            to[i] = target.chunk(i * 4 + first_row, chunk);
         }
         const SharedAddress from = source(list, first_row);
         constexpr int kAtOnce = 4;  // loads from shared memory and copies to it do not mix well
@@ -124,14 +124,14 @@ struct WgmmaGather {
                 const uint64 row_source =
                     (uint64(rows[i / 2][i % 2 * 2 + 1]) << 32 | rows[i / 2][i % 2 * 2]) + chunk * 16 +
                     first_byte;
-                const SharedAddress row = to[i % 2] + (step + i) / 2 * (8 * abi::kWgmmaPanelBytes);
+                const SharedAddress row = to[i % 2] + (step + i) / 2 * (8 * abi::kPanelBytes);
 #pragma unroll
-                for (int panel = 0; panel < abi::wgmma_panels(Columns, kElementBytes); ++panel) {
+                for (int panel = 0; panel < abi::panels_of(Columns, kElementBytes); ++panel) {
                     const bool is_in = (panel + 1) * kPanelColumns <= Columns ||
                                        panel * kPanelColumns + chunk * kChunkElements < Columns;
-                    copy_16_bytes<16>(
-                        row + panel * WgmmaPipeline<Config>::kLayout.kv_panel,
-                        reinterpret_cast<const char*>(row_source) + panel * abi::kWgmmaPanelBytes, is_in);
+                    copy_16_bytes<16>(row + panel * KeyTile::kPanel,
+                                      reinterpret_cast<const char*>(row_source) + panel * abi::kPanelBytes,
+                                      is_in);
                 }
             }
         }

@@ -1,24 +1,24 @@
 // The roles of a wgmma CTA that bring data: a warp each for Q, K and V.
 #pragma once
 
+#include "attention/persistent/dequantizer.cuh"
+#include "attention/persistent/gather.cuh"
+#include "attention/persistent/pipeline.cuh"
 #include "attention/stored_keys.cuh"
-#include "attention/wgmma/gather.cuh"
-#include "attention/wgmma/pipeline.cuh"
-#include "attention/wgmma/widener.cuh"
 #include "common/tma.cuh"
 
 namespace attnsmith {
 
 template <class Config>
-struct WgmmaQueryLoader {
-    using Pipeline = WgmmaPipeline<Config>;
+struct QueryLoader {
+    using Pipeline = PersistentPipeline<Config>;
     static constexpr int kElementBytes = sizeof(typename Config::Query);
     static constexpr int kLatentPanels =
-        Config::latent ? abi::wgmma_panels(Config::head_dim_vo, kElementBytes) : 0;
-    static constexpr int kPanels = kLatentPanels + abi::wgmma_panels(Config::head_dim_qk, kElementBytes);
-    static constexpr int kPanelColumns = abi::wgmma_panel_columns(kElementBytes);
+        Config::latent ? abi::panels_of(Config::head_dim_vo, kElementBytes) : 0;
+    static constexpr int kPanels = kLatentPanels + abi::panels_of(Config::head_dim_qk, kElementBytes);
+    static constexpr int kPanelColumns = abi::panel_elements(kElementBytes);
 
-    const abi::WgmmaArguments& args;
+    const abi::PersistentArguments& args;
     const Pipeline& pipeline;
     const int32 lane = threadIdx.x % 32;
 
@@ -36,20 +36,20 @@ struct WgmmaQueryLoader {
             const Barrier full = queries.full(at.stage);
             queries.wait_empty(at);
             if (lane == 0) {
-                full.expect(kPanels * rows * abi::kWgmmaPanelBytes);
+                full.expect(kPanels * rows * abi::kPanelBytes);
 #pragma unroll 1
                 for (int panel = 0; panel < kPanels; ++panel) {
                     // Columns of the position have a tensor of their own, or lie behind the others.
                     const bool is_apart = Config::latent && panel == kLatentPanels && args.attention.q_pe;
-                    tma_load(pipeline.q(warpgroup) + panel * Pipeline::kLayout.q_panel,
-                             is_apart ? args.q_pe : args.q, full, is_apart ? 0 : panel * kPanelColumns,
-                             work.heads.first, token, args.attention.q_indptr ? 0 : work.sequence.batch);
+                    tma_load(pipeline.q(warpgroup).panel(panel).start, is_apart ? args.q_pe : args.q, full,
+                             is_apart ? 0 : panel * kPanelColumns, work.heads.first, token,
+                             args.attention.q_indptr ? 0 : work.sequence.batch);
                 }
             }
             __syncwarp();
             token += args.warpgroup_tokens;
         }
-        if constexpr (has_stored_keys<Config>()) {  // this warp has the least to do
+        if constexpr (StageOf<Config>::kIsQuantized) {  // this warp has the least to do
             uint32 status = 0;
             key_scale(args.attention, work.stored_head, status);
             if (lane == 0) report(args.attention, status);
@@ -61,19 +61,18 @@ struct WgmmaQueryLoader {
 // position's. What a block needs to be found is known before there is room for it: every clock between the
 // two is one that the consumers may wait for.
 template <class Config, bool Values>
-struct WgmmaKeyLoader {
+struct KeyLoader {
     using PageId = typename Config::Index;
-    using Pipeline = WgmmaPipeline<Config>;
+    using Pipeline = PersistentPipeline<Config>;
     using KeyRing = typename Pipeline::StoredRing;
-    using Gather = WgmmaGather<Config, Values>;
-    using Order = BlockOrder<Config>;
-    static constexpr abi::WgmmaLayout kLayout = Pipeline::kLayout;
+    using KeyTile = typename Pipeline::KeyTile;
+    using Gather = RowGather<Config, Values>;
     static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
     static constexpr bool kLatent = Config::latent;
-    static constexpr bool kWidens = widens_keys<Config>();  // who widens a row clears it, too
-    static constexpr bool kAhead = Config::widened_ahead;
+    using Stage = StageOf<Config>;
+    static constexpr bool kAhead = is_same<Stage, DequantAhead>;
     static constexpr bool kPaged = Config::paged && !kAhead;
-    static constexpr bool kInPlace = abi::wgmma_widens_in_place(Config::shape);  // and this is who does
+    static constexpr bool kInPlace = is_same<Stage, DequantInPlace>;
     using Loaded = LoadedColumns<Config, Values>;
     static constexpr bool kHasPosition = Loaded::kHasPosition;  // a panel more
     static constexpr int kPieces = Loaded::kPieces;
@@ -81,11 +80,11 @@ struct WgmmaKeyLoader {
     static constexpr int kWidenedPiecePanels = Loaded::kWidenedPanels / kPieces;
     using Widener = TileWidener<typename Config::KeyValue, Config::tile_kv, 1>;
     static constexpr int kPanels = Loaded::kPanels + kHasPosition;
-    static constexpr int kPanelColumns = abi::wgmma_panel_columns(kElementBytes);
+    static constexpr int kPanelColumns = abi::panel_elements(kElementBytes);
     static constexpr int kKeys = Config::tile_kv;
-    static constexpr int kChunks = abi::kWgmmaPanelBytes / 16;  // of a panel's row
+    static constexpr int kChunks = abi::kPanelBytes / 16;  // of a panel's row
 
-    const abi::WgmmaArguments& args;
+    const abi::PersistentArguments& args;
     const Pipeline& pipeline;
     const int32 lane = threadIdx.x % 32;
 
@@ -95,7 +94,7 @@ struct WgmmaKeyLoader {
     int32 page = -1;                             // of this lane's box of keys; -1: they are to be zero
     int32 slot = 0;                              // of the box in its page
 
-    __device__ SharedAddress target(uint32 stage) const { return pipeline.template stored<Values>(stage); }
+    __device__ KeyTile target(uint32 stage) const { return pipeline.template stored<Values>(stage); }
     __device__ KeyRing ring(int32 piece = 0) const { return pipeline.template stored_ring<Values>(piece); }
 
     __device__ void run() {
@@ -107,7 +106,7 @@ struct WgmmaKeyLoader {
         // What was widened ahead is a row of tokens of each sequence.
         batch = args.attention.kv_indptr && !kAhead ? 0 : work.sequence.batch;
         first_token = kAhead ? 0 : int32(work.sequence.kv_first);
-        look_up(work, Order::first(work.blocks));
+        look_up(work, first_block<Config>(work.blocks));
         if constexpr (Config::gather)
             gather(work);
         else if constexpr (kInPlace)
@@ -124,28 +123,29 @@ struct WgmmaKeyLoader {
 
     __device__ void copy(const WorkTile& work) {
 #pragma unroll 1
-        for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
-             n += Order::kStep, --left, ++blocks) {
+        for (BlockCursor<Config> keys(work.blocks); keys.has_block(); keys.advance(), ++blocks) {
             const typename KeyRing::Position at(blocks);
-            const bool clear = (Values || kLatent) && !kWidens && has_unseen_rows(work, n);
+            // Who widens a row clears it, too.
+            const bool clear =
+                (Values || kLatent) && !Stage::kDequantizes && has_unseen_rows(work, keys.block);
 #pragma unroll
             for (int piece = 0; piece < kPieces; ++piece) {
                 const Barrier landing = clear ? pipeline.clearing(Values) : ring(piece).full(at.stage);
                 ring(piece).wait_empty(at);
-                copy_panels<kPiecePanels>(piece * kPiecePanels, target(at.stage), landing, n);
+                copy_panels<kPiecePanels>(piece * kPiecePanels, target(at.stage), landing, keys.block);
             }
             if constexpr (kHasPosition) {
                 const Barrier landing = clear ? pipeline.clearing(Values) : pipeline.position_full(at.stage);
                 // The weights take its place, which both halves of O are made of.
                 pipeline.keys(kPieces - 1).wait_empty(at);
-                copy_panels<1>(kPanels - 1, target(at.stage), landing, n);
+                copy_panels<1>(kPanels - 1, target(at.stage), landing, keys.block);
             }
-            if (left > 1)
-                look_up(work, n + Order::kStep);
+            if (!keys.is_last())
+                look_up(work, keys.next());
             else
                 ask_for_next_tile();
             if (!clear) continue;
-            clear_unseen_rows(work, n, target(at.stage));
+            clear_unseen_rows(work, keys.block, target(at.stage));
             hand_over(at.stage);
         }
     }
@@ -153,19 +153,18 @@ struct WgmmaKeyLoader {
     // A block is widened in its place as soon as it has landed, while the one before it is multiplied.
     __device__ void copy_and_widen(const WorkTile& work) {
 #pragma unroll 1
-        for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
-             n += Order::kStep, --left, ++blocks) {
+        for (BlockCursor<Config> keys(work.blocks); keys.has_block(); keys.advance(), ++blocks) {
             const typename KeyRing::Position at(blocks);
             const Barrier landing = pipeline.clearing(Values);
             await_room(at);
-            copy_panels<Loaded::kPanels>(0, target(at.stage), landing, n);
-            if constexpr (kHasPosition) copy_panels<1>(kPanels - 1, target(at.stage), landing, n);
-            if (left > 1)
-                look_up(work, n + Order::kStep);
+            copy_panels<Loaded::kPanels>(0, target(at.stage), landing, keys.block);
+            if constexpr (kHasPosition) copy_panels<1>(kPanels - 1, target(at.stage), landing, keys.block);
+            if (!keys.is_last())
+                look_up(work, keys.next());
             else
                 ask_for_next_tile();
             landing.wait(Phase::of_use(cleared++));
-            widen(work, n, at.stage);
+            widen(work, keys.block, at.stage);
         }
     }
 
@@ -181,15 +180,14 @@ struct WgmmaKeyLoader {
     __device__ void widen(const WorkTile& work, int32 n, uint32 stage) const {
         const int32 first = work.mask.read.first - n * kKeys, end = work.mask.read.end - n * kKeys;
         const Widener widener{0};
-        SharedAddress to = Values ? pipeline.v(stage) : pipeline.k(stage);
+        KeyTile to = Values ? pipeline.v(stage) : pipeline.k(stage);
 #pragma unroll 1
         for (int32 piece = 0; piece < kPieces; ++piece) {
             const uint32 panel = piece * kWidenedPiecePanels;
-            widener.template widen<kWidenedPiecePanels>(target(stage) + panel / 2 * kLayout.kv_panel, to,
-                                                        panel % 2);
+            widener.template widen<kWidenedPiecePanels>(target(stage).panel(panel / 2), to, panel % 2);
             widener.template clear_rows<kWidenedPiecePanels>(first, end, to);
             publish(ring(piece).full(stage));
-            to = to + kWidenedPiecePanels * kLayout.kv_panel;
+            to = to.panel(kWidenedPiecePanels);
         }
         if constexpr (kHasPosition) {
             widener.template widen<1>(to, to);
@@ -206,21 +204,20 @@ struct WgmmaKeyLoader {
     // While the rows of a block are under way, those of the next one are found.
     __device__ void gather(const WorkTile& work) {
 #pragma unroll 1
-        for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
-             n += Order::kStep, --left, ++blocks) {
+        for (BlockCursor<Config> keys(work.blocks); keys.has_block(); keys.advance(), ++blocks) {
             const typename KeyRing::Position at(blocks);
             await_room(at);
             Gather{args, pipeline}.copy_rows(target(at.stage));
             __syncwarp();
             copy_commit();
-            if (left > 1)
-                look_up(work, n + Order::kStep);
+            if (!keys.is_last())
+                look_up(work, keys.next());
             else
                 ask_for_next_tile();
             copy_wait<0>();
             if constexpr (kInPlace) {
                 __syncwarp();  // lanes read what others have copied
-                widen(work, n, at.stage);
+                widen(work, keys.block, at.stage);
             } else {
                 hand_over(at.stage);
             }
@@ -229,7 +226,7 @@ struct WgmmaKeyLoader {
 
     // What this warp's lanes have written to a stage.
     __device__ void hand_over(uint32 stage) const {
-        if constexpr (kWidens) {  // each lane for what it has copied
+        if constexpr (is_same<Stage, DequantRing>) {  // each lane for what it has copied
             ring().full(stage).arrive();
             return;
         }
@@ -250,18 +247,18 @@ struct WgmmaKeyLoader {
         return read.first > n * kKeys || (read.end < (n + 1) * kKeys && !ends_here);
     }
 
-    __device__ void clear_unseen_rows(const WorkTile& work, int32 n, SharedAddress target) {
+    __device__ void clear_unseen_rows(const WorkTile& work, int32 n, const KeyTile& target) {
         pipeline.clearing(Values).wait(Phase::of_use(cleared++));
         clear_rows(target, 0, work.mask.read.first - n * kKeys);
         clear_rows(target, work.mask.read.end - n * kKeys, kKeys);
     }
 
-    __device__ void clear_rows(SharedAddress target, int32 begin, int32 end) const {
+    __device__ void clear_rows(const KeyTile& target, int32 begin, int32 end) const {
 #pragma unroll 1
         for (int32 panel = 0; panel < kPanels; ++panel) {
 #pragma unroll 1
             for (int32 i = begin * kChunks + lane; i < end * kChunks; i += 32)
-                clear_shared_16_bytes(target + panel * kLayout.kv_panel + i * 16);
+                clear_shared_16_bytes(target.panel(panel).start + i * 16);
         }
     }
 
@@ -289,23 +286,22 @@ struct WgmmaKeyLoader {
 
     // So many panels of block n, by the copy engine: a box a panel or, of pages, a box a lane and panel.
     template <int Count>
-    __device__ void copy_panels(int first, SharedAddress target, Barrier landing, int32 n) const {
-        if (lane == 0) landing.expect(Count * kLayout.kv_panel);
+    __device__ void copy_panels(int first, const KeyTile& target, Barrier landing, int32 n) const {
+        if (lane == 0) landing.expect(Count * KeyTile::kPanel);
         __syncwarp();
         if constexpr (kPaged) {
             if (lane * args.box_keys >= kKeys) return;
-            const SharedAddress rows = target + lane * args.box_keys * abi::kWgmmaPanelBytes;
+            const KeyTile rows = target.rows_from(lane * args.box_keys);
 #pragma unroll
             for (int panel = first; panel < first + Count; ++panel) {
                 const Columns columns = columns_of(panel);
-                tma_load(rows + panel * kLayout.kv_panel, columns.map, landing, columns.first, slot, head,
-                         page);
+                tma_load(rows.panel(panel).start, columns.map, landing, columns.first, slot, head, page);
             }
         } else if (lane == 0) {
 #pragma unroll
             for (int panel = first; panel < first + Count; ++panel) {
                 const Columns columns = columns_of(panel);
-                tma_load(target + panel * kLayout.kv_panel, columns.map, landing, columns.first,
+                tma_load(target.panel(panel).start, columns.map, landing, columns.first,
                          first_token + n * kKeys, head, batch);
             }
         }

@@ -1,8 +1,8 @@
 // The role of a wgmma CTA that widens keys and values of 8 bits to what the tensor core multiplies.
 #pragma once
 
+#include "attention/persistent/pipeline.cuh"
 #include "attention/stored_keys.cuh"
-#include "attention/wgmma/pipeline.cuh"
 #include "common/barrier.cuh"
 
 namespace attnsmith {
@@ -19,10 +19,11 @@ namespace attnsmith {
 //   last of the panels that it spreads to.
 template <class Stored, int Rows, int Warps>
 struct TileWidener {
-    static constexpr uint32 kPanel = Rows * abi::kWgmmaPanelBytes;
+    using Tile = PanelTile<Rows>;
+    static constexpr uint32 kPanel = Tile::kPanel;
     static constexpr int kLanesOfRow = 4;
-    static constexpr int kEights = Rows / 8 / Warps;                    // rows of a warp
-    static constexpr uint32 kStep = Warps * 8 * abi::kWgmmaPanelBytes;  // to the next eight
+    static constexpr int kEights = Rows / 8 / Warps;               // rows of a warp
+    static constexpr uint32 kStep = Warps * 8 * abi::kPanelBytes;  // to the next eight
     static_assert(sizeof(Stored) == 1 && Rows % (8 * Warps) == 0);
 
     const int32 warp;
@@ -35,15 +36,15 @@ struct TileWidener {
     }
     __device__ uint32 chunk() const { return lane % kLanesOfRow; }
     // From a tile's first byte to the lane's first row.
-    __device__ uint32 first_row() const { return (warp * 8 + row()) * abi::kWgmmaPanelBytes; }
+    __device__ uint32 first_row() const { return (warp * 8 + row()) * abi::kPanelBytes; }
     // To the widened chunks of it, from there on.
-    __device__ uint32 half(int i) const { return (2 * chunk() + i ^ row()) * 16; }
+    __device__ uint32 half(int i) const { return swizzled_chunk<8>(row(), 2 * chunk() + i) * 16; }
 
     // So many widened panels, to `to` and those behind it. What they are made of begins in the panel at
     // `from`: of an odd first panel, which is alone then, in its second half. What the last one has beyond
     // the head dim is zero in the stored row, too.
     template <int Panels>
-    __device__ void widen(SharedAddress from, SharedAddress to, uint32 is_odd = 0) const {
+    __device__ void widen(const Tile& from, const Tile& to, uint32 is_odd = 0) const {
         constexpr int kMine = Panels * kEights;  // chunks of a lane
         // One warp that loads as well has few registers.
         constexpr int kMost = Warps == 1 ? 2 : 4;
@@ -52,9 +53,10 @@ struct TileWidener {
         using Batch = uint32[kAtOnce][4];
         // Widened panels come by turns from the first half of a stored panel and from the second.
         constexpr uint32 kHalf = kLanesOfRow * 16;
-        const uint32 source = from.value + first_row() + (chunk() ^ row()) * 16;
+        const uint32 source = from.start.value + first_row() + swizzled_chunk<8>(row(), chunk()) * 16;
         const SharedAddress sources[2] = {{source ^ is_odd * kHalf}, {source ^ (is_odd ^ 1) * kHalf}};
-        const SharedAddress targets[2] = {to + (first_row() + half(0)), to + (first_row() + half(1))};
+        const SharedAddress targets[2] = {to.start + (first_row() + half(0)),
+                                          to.start + (first_row() + half(1))};
         const auto load = [&](int batch, Batch& x) {
 #pragma unroll
             for (int i = 0; i < kAtOnce; ++i) {
@@ -85,7 +87,7 @@ struct TileWidener {
 
     // Clears, in `Panels` panels, rows before `first` and from `end` on that this lane has widened a part of.
     template <int Panels>
-    __device__ void clear_rows(int32 first, int32 end, SharedAddress to) const {
+    __device__ void clear_rows(int32 first, int32 end, const Tile& to) const {
         if (first <= 0 && end >= Rows) return;
 #pragma unroll 1
         for (int32 eight = 0; eight < kEights; ++eight) {
@@ -93,7 +95,7 @@ struct TileWidener {
             if (in_tile >= first && in_tile < end) continue;
 #pragma unroll 1
             for (int32 panel = 0; panel < Panels; ++panel) {
-                const SharedAddress at = to + (first_row() + panel * kPanel + eight * kStep);
+                const SharedAddress at = to.start + (first_row() + panel * kPanel + eight * kStep);
                 clear_shared_16_bytes(at + half(0));
                 clear_shared_16_bytes(at + half(1));
             }
@@ -112,27 +114,25 @@ struct TileWidener {
 
 // Two warps widen K, and two V, each from a ring of tiles as they are stored to one as they are multiplied.
 template <class Config, bool Values>
-struct WgmmaWidener {
-    using Pipeline = WgmmaPipeline<Config>;
+struct KeyDequantizer {
+    using Pipeline = PersistentPipeline<Config>;
     using StoredPosition = typename Pipeline::StoredRing::Position;
     using Position = typename Pipeline::KeyRing::Position;
-    using Widener = TileWidener<typename Config::KeyValue, Config::tile_kv, abi::kWgmmaWidenerWarps>;
+    using Widener = TileWidener<typename Config::KeyValue, Config::tile_kv, abi::kDequantWarps>;
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kPanels = LoadedColumns<Config, Values>::kWidenedPanels;
 
     const Pipeline& pipeline;
     const Widener tile;
 
-    __device__ WgmmaWidener(const Pipeline& shared, int32 warp) : pipeline(shared), tile{warp} {}
+    __device__ KeyDequantizer(const Pipeline& shared, int32 warp) : pipeline(shared), tile{warp} {}
 
     __device__ void run() const {
-        using Order = BlockOrder<Config>;
         uint32 blocks = 0;
         pipeline.load_each([&](const WorkTile& work, uint32) {
 #pragma unroll 1
-            for (int32 n = Order::first(work.blocks), left = work.blocks.end - work.blocks.first; left > 0;
-                 n += Order::kStep, --left, ++blocks)
-                widen(work, n, StoredPosition(blocks), Position(blocks));
+            for (BlockCursor<Config> keys(work.blocks); keys.has_block(); keys.advance(), ++blocks)
+                widen(work, keys.block, StoredPosition(blocks), Position(blocks));
         });
     }
 
@@ -140,7 +140,7 @@ struct WgmmaWidener {
                           const Position& to) const {
         const auto stored = pipeline.template stored_ring<Values>();
         const auto widened = Values ? pipeline.values() : pipeline.keys();
-        const SharedAddress target = Values ? pipeline.v(to.stage) : pipeline.k(to.stage);
+        const typename Pipeline::KeyTile target = Values ? pipeline.v(to.stage) : pipeline.k(to.stage);
         stored.wait_full(from);
         widened.wait_empty(to);
         tile.template widen<kPanels>(pipeline.template stored<Values>(from.stage), target);

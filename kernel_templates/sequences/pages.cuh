@@ -1,7 +1,7 @@
 // Where the keys of paged KV are.
 #pragma once
 
-#include "attention/tiles.cuh"
+#include "sequences/sequence.cuh"
 
 namespace attnsmith {
 

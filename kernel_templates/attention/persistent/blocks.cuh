@@ -1,14 +1,14 @@
 // Which blocks of keys a tile of a wgmma CTA has.
 #pragma once
 
-#include "attention/wgmma/pipeline.cuh"
+#include "attention/persistent/pipeline.cuh"
 
 namespace attnsmith {
 
 // What the consumer warpgroup `lane` does of a tile's blocks, whose keys are these; what lanes beyond the
 // warpgroups find is not asked.
 template <class Config>
-__device__ WarpgroupBlocks warpgroup_blocks(const abi::WgmmaArguments& args, const WorkTile& work,
+__device__ WarpgroupBlocks warpgroup_blocks(const abi::PersistentArguments& args, const WorkTile& work,
                                             const KeyInterval& keys, const KeyInterval& blocks) {
     const TileRows tile = work.rows(args, threadIdx.x % 32, 1);
     if (tile.first >= work.sequence.rows(args.attention)) return {{blocks.first, blocks.first}};
@@ -21,7 +21,7 @@ __device__ WarpgroupBlocks warpgroup_blocks(const abi::WgmmaArguments& args, con
 // The keys that are loaded for a tile, whose mask reads them, and what each warpgroup does of their blocks.
 // By a warp. Where no key is seen there is a block all the same, which nobody attends to.
 template <class Config>
-__device__ void set_blocks(const abi::WgmmaArguments& args, TileMask mask, WorkTile& work) {
+__device__ void set_blocks(const abi::PersistentArguments& args, TileMask mask, WorkTile& work) {
     if (mask.read.is_empty()) mask = TileMask::nothing();
     KeyInterval blocks = blocks_with<Config::tile_kv>(mask.read);
     blocks.end = max(blocks.end, blocks.first + 1);
@@ -37,8 +37,8 @@ __device__ void set_blocks(const abi::WgmmaArguments& args, TileMask mask, WorkT
     for (int32 warpgroup = 0; warpgroup < kRowGroups<Config>; ++warpgroup) {
         const WarpgroupBlocks its{{__shfl_sync(0xffffffffu, mine.attended.first, warpgroup),
                                    __shfl_sync(0xffffffffu, mine.attended.end, warpgroup)},
-                                  {__shfl_sync(0xffffffffu, mine.unmasked.first, warpgroup),
-                                   __shfl_sync(0xffffffffu, mine.unmasked.end, warpgroup)}};
+                                  {__shfl_sync(0xffffffffu, mine.full.first, warpgroup),
+                                   __shfl_sync(0xffffffffu, mine.full.end, warpgroup)}};
         if (lane == 0) work.warpgroup[warpgroup] = its;
     }
 }

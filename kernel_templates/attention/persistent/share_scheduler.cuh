@@ -1,7 +1,7 @@
 // The role of a wgmma CTA that finds the tiles of its share (attention/shares.cuh).
 #pragma once
 
-#include "attention/wgmma/blocks.cuh"
+#include "attention/persistent/blocks.cuh"
 #include "common/registers.cuh"
 
 namespace attnsmith {
@@ -9,21 +9,22 @@ namespace attnsmith {
 // The share is found by all threads of the block, which are many and have registers, before the roles part.
 // From there on a warp goes through it, as far ahead of the loaders as the ring of work tiles lets it.
 template <class Config>
-struct WgmmaShareScheduler {
-    static constexpr int kThreads = abi::wgmma_producer_warps(Config::shape) * 32 + Config::consumers * 128;
+struct ShareScheduler {
+    static constexpr int kThreads = abi::producer_warps(Config::shape) * 32 + Config::consumers * 128;
 
-    const abi::WgmmaArguments& args;
-    const WgmmaPipeline<Config>& pipeline;
+    const abi::PersistentArguments& args;
+    const PersistentPipeline<Config>& pipeline;
     const int32 lane = threadIdx.x % 32;
 
     // Parts of a group have lines abreast, unless too many CTAs would be left over.
-    static __device__ int32 abreast(const abi::WgmmaArguments& args) {
+    static __device__ int32 abreast(const abi::PersistentArguments& args) {
         const int32 parts = args.kv_head_shares, ctas = gridDim.x;
         return ctas % parts * 16 <= ctas ? parts : 1;
     }
 
     // By all threads of the block; the result is there behind a barrier.
-    static __device__ void begin(const abi::WgmmaArguments& args, const WgmmaPipeline<Config>& pipeline) {
+    static __device__ void begin(const abi::PersistentArguments& args,
+                                 const PersistentPipeline<Config>& pipeline) {
         uint32 status = 0;
         Shares<Config, kThreads>(args.attention, pipeline.share(), tile_rows<Config>(args), abreast(args))
             .begin(status);
@@ -31,7 +32,7 @@ struct WgmmaShareScheduler {
     }
 
     __device__ void run() const {
-        using WorkRing = typename WgmmaPipeline<Config>::WorkRing;
+        using WorkRing = typename PersistentPipeline<Config>::WorkRing;
         Shares<Config, 32> shares(args.attention, pipeline.share(), tile_rows<Config>(args), abreast(args));
 #pragma unroll 1
         for (uint32 works = 0;; ++works) {

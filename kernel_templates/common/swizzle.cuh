@@ -1,0 +1,17 @@
+// How tiles in shared memory are swizzled: the 16-byte chunks of a row are permuted, so that the same chunk
+// of eight rows, which ldmatrix, wgmma and the copy engine take at once, lies in different banks.
+#pragma once
+
+#include "common/shared.cuh"
+
+namespace attnsmith {
+
+// The place of a chunk among those of its row, of which there are 8, 4 or 2: rows of 128, 64 or 32 bytes.
+// Those of 128 bytes are as hardware has them (CU_TENSOR_MAP_SWIZZLE_128B).
+template <int Chunks>
+__device__ constexpr int32 swizzled_chunk(int32 row, int32 chunk) {
+    static_assert(Chunks == 8 || Chunks == 4 || Chunks == 2);
+    return (chunk % Chunks) ^ (row * Chunks / 8 % Chunks);
+}
+
+}  // namespace attnsmith
