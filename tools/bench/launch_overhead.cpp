@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <numeric>
+#include <vector>
 
 #include "bench/statistics.hpp"
 #include "engine/runtime_impl.hpp"
