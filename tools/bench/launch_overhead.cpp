@@ -11,6 +11,7 @@
 #include "bench/statistics.hpp"
 #include "engine/runtime_impl.hpp"
 #include "engine/tensor_maps.hpp"
+#include "planner/launch.hpp"
 
 namespace attnsmith::bench {
 namespace {
