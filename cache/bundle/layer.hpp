@@ -8,7 +8,7 @@
 #include "cache/bundle/bundle.hpp"
 #include "cache/entries/layer.hpp"
 #include "cache/files/file_system.hpp"
-#include "cache/signing/ed25519.hpp"
+#include "cache/signing/keys.hpp"
 
 namespace attnsmith::cache {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/files/named_file.hpp"
+#include "cache/signing/system_ed25519.hpp"
 
 namespace attnsmith::cache {
 namespace {

@@ -9,6 +9,7 @@
 #include "cache/files/file_system.hpp"
 #include "cache/files/status.hpp"
 #include "cache/signing/ed25519.hpp"
+#include "cache/signing/keys.hpp"
 
 namespace attnsmith::cache {
 

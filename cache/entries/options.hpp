@@ -11,7 +11,7 @@
 #include "cache/entries/entry.hpp"
 #include "cache/files/file_system.hpp"
 #include "cache/files/trust.hpp"
-#include "cache/signing/ed25519.hpp"
+#include "cache/signing/keys.hpp"
 
 namespace attnsmith::cache {
 

@@ -14,7 +14,7 @@
 #include "cache/digest/sha256.hpp"
 #include "cache/entries/entry.hpp"
 #include "cache/files/status.hpp"
-#include "cache/signing/ed25519.hpp"
+#include "cache/signing/keys.hpp"
 
 namespace attnsmith::cache {
 

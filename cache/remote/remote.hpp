@@ -21,6 +21,7 @@
 #include "cache/remote/http.hpp"
 #include "cache/remote/manifest.hpp"
 #include "cache/signing/ed25519.hpp"
+#include "cache/signing/keys.hpp"
 
 namespace attnsmith::cache {
 

@@ -27,11 +27,4 @@ OpenedEd25519 open_libsodium(std::span<const char* const> names = kLibsodiumName
 OpenedEd25519 open_ed25519(std::span<const char* const> openssl_names = kOpenSslNames,
                            std::span<const char* const> libsodium_names = kLibsodiumNames);
 
-// Whether anybody can sign for it: a point of small order, for which a signature may hold for any message.
-// Libraries differ in whether they refuse these.
-bool is_weak(const PublicKey& key);
-
-// A seed from the kernel's random numbers.
-Result<SecretKey> random_secret_key();
-
 }  // namespace attnsmith::cache

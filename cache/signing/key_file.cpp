@@ -9,7 +9,9 @@
 
 #include "cache/files/named_file.hpp"
 #include "cache/files/partial_file.hpp"
+#include "cache/signing/key_text.hpp"
 #include "cache/signing/secrets.hpp"
+#include "cache/signing/system_ed25519.hpp"
 
 namespace attnsmith::cache {
 namespace {
@@ -78,8 +80,7 @@ Status move_both(FileSystem& files, StagedFile& staged_public, const Path& publi
 Result<SecretKey> read_secret_key(FileSystem& files, const std::string& file) {
     FileInfo info;
     SecretText text;
-    if (Status read = read_named_file(files, file, kMaxKeyFileBytes, text.get(), &info); !read.ok())
-        return read;
+    if (Status read = read_named_file(files, file, kMaxKeyBytes, text.get(), &info); !read.ok()) return read;
     // First whether it is one: who names the public key by mistake is not to be told to chmod it.
     Result<SecretKey> key = parse_secret_key(text.get());
     if (!key) return at(file, key.status());
@@ -93,7 +94,7 @@ Result<SecretKey> read_secret_key(FileSystem& files, const std::string& file) {
 Result<PublicKey> read_public_key(FileSystem& files, const std::string& file) {
     // One that is mixed up with a secret key's file is overwritten, too.
     SecretText text;
-    if (Status read = read_named_file(files, file, kMaxKeyFileBytes, text.get()); !read.ok()) return read;
+    if (Status read = read_named_file(files, file, kMaxKeyBytes, text.get()); !read.ok()) return read;
     Result<PublicKey> key = parse_public_key(text.get());
     return key ? key : at(file, key.status());
 }

@@ -1,4 +1,6 @@
 // Keys as PEM: one form is read, the one that is written, and of anything else it is said what it is.
+#include "cache/signing/key_text.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,11 +8,9 @@
 #include <cerrno>
 #include <iterator>
 #include <optional>
+#include <span>
 
 #include "cache/signing/base64.hpp"
-#include "cache/signing/ed25519.hpp"
-#include "cache/signing/implementations.hpp"
-#include "cache/signing/key_file.hpp"
 #include "cache/signing/secrets.hpp"
 
 namespace attnsmith::cache {
@@ -134,7 +134,7 @@ struct Block {
     std::string_view label, body;
 };
 Result<Block> find_block(const Form& form, std::string_view text) {
-    if (text.size() > kMaxKeyFileBytes) return refuse(form, "far too long");
+    if (text.size() > kMaxKeyBytes) return refuse(form, "far too long");
     text = trimmed(text);
     if (text.empty()) return refuse(form, "empty");
     const std::size_t begin = text.find(kBegin);

@@ -17,6 +17,7 @@
 #include "cache/files/partial_file.hpp"
 #include "cache/files/staged_file.hpp"
 #include "cache/image/layout_directory.hpp"
+#include "cache/signing/system_ed25519.hpp"
 #include "cache/store/store.hpp"
 
 namespace attnsmith::cache {

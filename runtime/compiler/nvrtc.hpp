@@ -5,7 +5,6 @@
 // child that was forked while a thread was inside it. Signals stay the program's (compiler/signals.hpp).
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -13,22 +12,10 @@
 #include <vector>
 
 #include "attnsmith/error.hpp"
+#include "compiler/nvrtc_candidates.hpp"
+#include "compiler/nvrtc_version.hpp"
 
 namespace attnsmith::compiler {
-
-struct NvrtcVersion {
-    int major = 0;
-    int minor = 0;
-    auto operator<=>(const NvrtcVersion&) const = default;
-};
-
-struct NvrtcOptions {
-    // File or folder. Not empty: nothing else is tried.
-    std::string path;
-    // Tried after the loader's own search and /usr/local/cuda*: where Python wheels keep it (nvidia/cu13/lib,
-    // nvidia/cuda_nvrtc/lib).
-    std::vector<std::string> extra_folders;
-};
 
 // A file that the program can #include, by exactly this name.
 struct Header {
@@ -79,9 +66,6 @@ class Nvrtc {
     explicit Nvrtc(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;
 };
-
-// The file names and folders that open() would try, in order.
-std::vector<std::string> nvrtc_candidates(const NvrtcOptions& options);
 
 // The lines of a source with their numbers, as CompileError shows them.
 std::string number_lines(std::string_view source);

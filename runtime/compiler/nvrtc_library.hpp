@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/nvrtc.hpp"
+#include "compiler/nvrtc_candidates.hpp"
+#include "compiler/nvrtc_version.hpp"
 
 namespace attnsmith::compiler {
 

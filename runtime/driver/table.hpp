@@ -3,8 +3,6 @@
 
 #include <cuda.h>
 
-#include "driver/api.hpp"
-
 namespace attnsmith::driver {
 
 // X(field, symbol): `symbol` is the exported name, in the oldest version that every driver since CUDA 12.0

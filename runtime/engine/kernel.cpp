@@ -10,6 +10,7 @@
 #include "engine/held.hpp"
 #include "engine/runtime_impl.hpp"
 #include "engine/tensor_maps.hpp"
+#include "planner/launch.hpp"
 #include "problem/limits.hpp"
 #include "problem/tensors/operands.hpp"
 

@@ -20,6 +20,7 @@
 #include "engine/picked_sizes.hpp"
 #include "engine/prepared_kernels.hpp"
 #include "engine/recorder.hpp"
+#include "planner/launch.hpp"
 #include "planner/plan.hpp"
 
 namespace attnsmith {

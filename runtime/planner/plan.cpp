@@ -253,7 +253,7 @@ Plan without_widening(const KernelSet& set, const Plan& plan) {
     const bool merges = plan.is_of_set ? kernel.family->takes(kernel, SplitPolicy::chunks)
                                        : chosen.split.policy == SplitPolicy::chunks;
     add_steps(set, {kernel, chosen.candidate->source}, merges, instead);
-    instead.split = plan.is_of_set ? planned_split(instead, work_of(plan.problem)) : chosen.split;
+    instead.split = plan.is_of_set ? planned_split(kernel, plan.device, work_of(plan.problem)) : chosen.split;
     return instead;
 }
 
@@ -395,7 +395,7 @@ SetOfPlans plan_set(const AttentionSpec& spec, const DeviceTraits& device, const
         plan.is_of_set = true;
         add_steps(made.set, {one.kernel, one.source},
                   one.kernel.family->takes(one.kernel, SplitPolicy::chunks), plan);
-        if (role == Role::attention) plan.split = planned_split(plan, work_of(plan.problem));
+        if (role == Role::attention) plan.split = planned_split(one.kernel, device, work_of(plan.problem));
         if (reads_widened(one.kernel)) plan.instead.push_back(without_widening(made.set, plan));
     }
     return made;

@@ -14,12 +14,7 @@
 
 namespace attnsmith::planner {
 
-using families::DeviceTraits;
-using families::KernelConfig;
 using families::Role;
-using families::SmTraits;
-using families::Split;
-using families::SplitPolicy;
 using families::TileSource;
 using families::TuningTable;
 
@@ -110,30 +105,5 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, cons
 // tests that run what planning would not choose here. A kernel that does not take the split gets shares.
 // REQUIRES: op attention or mla.
 Plan with_attention(Plan plan, const KernelConfig& attention, const Split& split, const TuningTable& tuning);
-
-// CTAs of a grid's x.
-inline constexpr std::int64_t kMostCtas = (std::int64_t{1} << 31) - 1;
-
-// The launch of a plan for tensors with given bounds.
-struct Launch {
-    Split split{};  // its chunks are as the plan's, longer where there would be too many
-    families::WorkspaceLayout workspace{};
-    std::vector<families::Extent> extents{};  // of each step
-};
-
-// The plan that is launched for these bounds: this one, or what it has instead.
-const Plan& plan_for(const Plan& plan, const problem::BoundShape& shape);
-
-// Bytes of a workspace that serves these bounds and any smaller ones, of which others may take the other
-// plan.
-std::int64_t workspace_bytes(const Plan& plan, const problem::BoundShape& shape);
-
-// Any sizes: whether the items and the grids can be counted in 32 bits is for check_grid(), which throws
-// InvalidRequest.
-Launch launch_of(const Plan& plan, const problem::BoundShape& shape);
-void check_grid(const Plan& plan, const Launch& launch);
-
-// What the families are told of the launch. The result refers to the arguments.
-families::LaunchContext context_of(const Plan& plan, const problem::BoundShape& shape, const Launch& launch);
 
 }  // namespace attnsmith::planner

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "abi/attention_cuts.h"
+#include "planner/launch.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/request_json.hpp"
 

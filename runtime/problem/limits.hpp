@@ -1,9 +1,12 @@
-// Bounds of a Problem beside kMaxLength, for validation of specs and of tensors alike.
+// Bounds of a Problem, for validation of specs and of tensors alike.
 #pragma once
 
 #include <cstdint>
 
 namespace attnsmith::problem {
+
+// Longest sequence, largest batch and most tokens that a kernel's 32-bit positions carry.
+inline constexpr std::int64_t kMaxLength = std::int64_t{1} << 30;
 
 inline constexpr std::int64_t kMinHeadDim = 8;
 inline constexpr std::int64_t kMaxHeadDim = 512;

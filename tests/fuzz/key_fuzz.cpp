@@ -2,7 +2,7 @@
 #include <string>
 #include <string_view>
 
-#include "cache/signing/ed25519.hpp"
+#include "cache/signing/key_text.hpp"
 #include "fuzz/fuzz.hpp"
 
 using namespace attnsmith::cache;

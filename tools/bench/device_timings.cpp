@@ -6,7 +6,6 @@
 #include <iterator>
 #include <memory>
 
-#include "bench/launch_overhead.hpp"
 #include "bench/standard_attentions.hpp"
 #include "bench/statistics.hpp"
 #include "driver/api.hpp"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
+#include "bench/launch_overhead.hpp"
 
 namespace attnsmith::bench {
 
@@ -17,17 +18,6 @@ struct HandleTiming {
     std::string name;
     std::size_t kernels = 1;  // that were loaded: 2 where the plan has a merge
     std::vector<double> ms;
-};
-
-// Host time of one launch, in microseconds: medians over rounds that take turns.
-struct LaunchTiming {
-    std::string name;
-    double call_us = 0;         // Call::launch
-    double bare_us = 0;         // cuLaunchKernelEx of the same function, configuration and parameter
-    double bare_kernel_us = 0;  // the same with a CUkernel instead of its CUfunction
-    double difference_us = 0;   // median over rounds of call - bare
-    double addressed_us = 0;    // Call::launch with other addresses
-    double addressed_difference_us = 0;
 };
 
 struct DeviceTimings {

@@ -6,10 +6,12 @@
 #include <chrono>
 #include <functional>
 #include <numeric>
+#include <vector>
 
 #include "bench/statistics.hpp"
 #include "engine/runtime_impl.hpp"
 #include "engine/tensor_maps.hpp"
+#include "planner/launch.hpp"
 
 namespace attnsmith::bench {
 namespace {

@@ -8,7 +8,6 @@
 #include "engine/runtime_impl.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
-#include "planner/split.hpp"
 #include "problem/request/problem.hpp"
 
 namespace attnsmith::check {

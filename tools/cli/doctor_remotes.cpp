@@ -10,7 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "attnsmith/error.hpp"
-#include "cache/signing/ed25519.hpp"
+#include "cache/signing/keys.hpp"
+#include "cache/signing/system_ed25519.hpp"
 #include "cli/command.hpp"
 #include "cli/output.hpp"
 #include "engine/reports/remote_health.hpp"

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cli/doctor_report.hpp"
+#include "cli/doctor_finding.hpp"
 #include "engine/reports/kernel_list.hpp"
 #include "engine/settings/environment.hpp"
 

@@ -2,23 +2,12 @@
 #pragma once
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <string>
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
+#include "cli/doctor_finding.hpp"
 
 namespace attnsmith::cli {
-
-enum class Health { ok, warn, fail };
-
-struct Finding {
-    Health health = Health::ok;
-    std::string name;    // "driver", "device 0", "nvrtc", "environment", "cache", "remote", "tuning", ...
-    std::string text;    // what was found
-    std::string remedy;  // empty where none is needed
-    nlohmann::ordered_json facts = nlohmann::ordered_json::object();
-};
 
 struct DoctorReport {
     std::vector<Finding> findings;

@@ -9,7 +9,7 @@
 
 #include "cache/remote/address.hpp"
 #include "cache/remote/s3.hpp"
-#include "cache/signing/ed25519.hpp"
+#include "cache/signing/system_ed25519.hpp"
 #include "engine/cubins/cubin_entry.hpp"
 #include "engine/settings/signing_keys.hpp"
 

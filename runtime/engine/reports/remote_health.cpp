@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "cache/remote/address.hpp"
-#include "cache/signing/ed25519.hpp"
+#include "cache/signing/system_ed25519.hpp"
 #include "engine/cubins/remotes.hpp"
 
 namespace attnsmith::engine {

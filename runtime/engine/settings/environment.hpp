@@ -11,7 +11,7 @@
 #include "cache/remote/http.hpp"
 #include "cache/remote/s3.hpp"
 #include "cache/store/store.hpp"
-#include "compiler/nvrtc.hpp"
+#include "compiler/nvrtc_candidates.hpp"
 
 namespace attnsmith::engine {
 

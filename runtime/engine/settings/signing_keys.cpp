@@ -6,6 +6,8 @@
 
 #include "attnsmith/cache.hpp"
 #include "attnsmith/error.hpp"
+#include "cache/signing/key_file.hpp"
+#include "cache/signing/system_ed25519.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith {

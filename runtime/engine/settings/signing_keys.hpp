@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/signing/ed25519.hpp"
+#include "cache/signing/keys.hpp"
 
 namespace attnsmith::engine {
 

@@ -12,9 +12,9 @@
 #include <type_traits>
 
 #include "attnsmith/error.hpp"
+#include "problem/limits.hpp"
 #include "problem/request/json_values.hpp"
-#include "problem/request/problem.hpp"
-#include "problem/request/request_fields.hpp"
+#include "problem/request/request_field.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::problem::fields {

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "attnsmith/error.hpp"
-#include "problem/request/request_fields.hpp"
 #include "problem/request/validation.hpp"
 
 namespace attnsmith::problem {
@@ -47,12 +46,6 @@ const OpTraits* find_op(Op op) {
 const OpTraits& op_traits(Op op) {
     if (const OpTraits* const traits = find_op(op)) return *traits;
     throw Unsupported(fmt::format("op {} is not supported", to_string(op)), {});
-}
-
-const char* leading_head_dim(Op op) {
-    return counts("head_dim_qk", op)   ? "head_dim_qk"
-           : counts("head_dim_vo", op) ? "head_dim_vo"
-                                       : "head_dim_ckv";
 }
 
 }  // namespace attnsmith::problem

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "problem/request/problem.hpp"
+#include "attnsmith/spec.hpp"
 
 namespace attnsmith::problem {
 
@@ -17,15 +17,12 @@ struct OpTraits {
     // Those of them that JSON has to have, besides head_dim and q_heads.
     std::span<const std::string_view> required;
     // Fills in defaults and checks what no field's row can say by itself.
-    void (*validate)(Problem& problem);
+    void (*validate)(AttentionSpec& spec, const PlanSizes& sizes);
 };
 
 // Null where the op is not supported.
 const OpTraits* find_op(Op op);
 // Throws Unsupported where the op is not supported.
 const OpTraits& op_traits(Op op);
-
-// The field that says the head dimension of an op's request, where it has two: the others follow from it.
-const char* leading_head_dim(Op op);
 
 }  // namespace attnsmith::problem

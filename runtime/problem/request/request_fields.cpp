@@ -10,10 +10,11 @@
 
 #include "attnsmith/error.hpp"
 #include "problem/json_text.hpp"
+#include "problem/limits.hpp"
 #include "problem/request/field_kinds.hpp"
 #include "problem/request/ops.hpp"
-#include "problem/request/problem.hpp"
 #include "problem/request/sm_list.hpp"
+#include "problem/request/spec_facts.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::problem {
@@ -206,10 +207,6 @@ bool counts(std::string_view name, Op op) {
     return field == nullptr || !(field->of_latents || field->of_append);
 }
 
-bool is_latent(const AttentionSpec& spec) {
-    return spec.op == Op::mla || (spec.op == Op::append && spec.head_dim_ckv != 0);
-}
-
 bool counts(std::string_view name, const AttentionSpec& spec) {
     if (!counts(name, spec.op)) return false;
     if (spec.op != Op::append) return true;
@@ -218,6 +215,12 @@ bool counts(std::string_view name, const AttentionSpec& spec) {
     if (is_latent(spec)) return std::ranges::find(kOfHeads, name) == std::end(kOfHeads);
     const RequestField* const field = find_field(name);
     return field == nullptr || !field->of_latents;
+}
+
+const char* leading_head_dim(Op op) {
+    return counts("head_dim_qk", op)   ? "head_dim_qk"
+           : counts("head_dim_vo", op) ? "head_dim_vo"
+                                       : "head_dim_ckv";
 }
 
 bool is_of_spec(const RequestField& field) {

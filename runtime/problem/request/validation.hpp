@@ -2,13 +2,18 @@
 // table of fields.
 #pragma once
 
-#include "problem/request/problem.hpp"
+#include "attnsmith/spec.hpp"
 
 namespace attnsmith::problem {
 
-void validate_attention(Problem& problem);
-void validate_mla(Problem& problem);
-void validate_merge(Problem& problem);
-void validate_append(Problem& problem);
+// Each fills in the spec's defaults. Throws InvalidRequest naming the first field that is wrong, or
+// Unsupported.
+void validate_attention(AttentionSpec& spec, const PlanSizes& sizes);
+void validate_mla(AttentionSpec& spec, const PlanSizes& sizes);
+void validate_merge(AttentionSpec& spec, const PlanSizes& sizes);
+void validate_append(AttentionSpec& spec, const PlanSizes& sizes);
+
+// What these say of the sizes, of a spec that one of them has seen.
+void check_sizes(const AttentionSpec& spec, const PlanSizes& sizes);
 
 }  // namespace attnsmith::problem

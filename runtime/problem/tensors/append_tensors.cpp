@@ -7,8 +7,8 @@
 #include "problem/ceil_div.hpp"
 #include "problem/limits.hpp"
 #include "problem/request/problem.hpp"
-#include "problem/request/request_fields.hpp"
 #include "problem/tensors/batch_tensors.hpp"
+#include "problem/tensors/overlap.hpp"
 #include "problem/tensors/tensor_checks.hpp"
 #include "problem/tensors/tensors.hpp"
 

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "attnsmith/batch.hpp"
+#include "problem/tensors/bound_shape.hpp"
 #include "problem/tensors/tensor_checks.hpp"
-#include "problem/tensors/tensors.hpp"
 
 namespace attnsmith::problem {
 

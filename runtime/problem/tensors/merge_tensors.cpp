@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "problem/tensors/overlap.hpp"
 #include "problem/tensors/tensor_checks.hpp"
 #include "problem/tensors/tensors.hpp"
 

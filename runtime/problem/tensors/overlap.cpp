@@ -17,8 +17,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "problem/tensors/tensors.hpp"
-
 namespace attnsmith::problem {
 namespace {
 

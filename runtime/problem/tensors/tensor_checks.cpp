@@ -9,10 +9,8 @@
 #include "attnsmith/error.hpp"
 #include "problem/ceil_div.hpp"
 #include "problem/limits.hpp"
-#include "problem/request/problem.hpp"
-#include "problem/request/request_fields.hpp"
+#include "problem/request/spec_facts.hpp"
 #include "problem/tensors/overlap.hpp"
-#include "problem/tensors/tensors.hpp"
 
 namespace attnsmith::problem {
 namespace {

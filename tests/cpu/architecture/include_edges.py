@@ -3,8 +3,9 @@
 The parts are folders. `problem <- families <- planner`; `compiler` and `driver` depend on nothing of ours but the public
 headers, and `cache` not even on those; `engine` joins all; `c_api`, the C ABI, lies over it, and nothing includes it;
 `tools` and `tests` come after. Each family of kernels has a folder in `families`, which the registry alone includes: a
-family knows what all share, and no other family. Within a part, too, folders include each other in one direction. The checker
-returns one line of text a violation and knows nothing of the compiler: a missing file is a violation, too.
+family knows what all share, and no other family. Within a part, too, folders include each other in one direction, and so
+do units, a header and its source file. The checker returns one line of text a violation and knows nothing of the compiler: a
+missing file is a violation, too.
 """
 
 import pathlib
@@ -158,30 +159,58 @@ def family_violation(part, file, target):
     return f"includes {target}, which is the family {family}'s own"
 
 
-def folder_edges(tree):
-    """{(folder, folder that it includes): an include that makes it so}, of all parts but tests."""
+def folder_of(file):
+    return pathlib.PurePosixPath(file).parent.as_posix()
+
+
+def unit_of(file):
+    """A header and the source file of the same name: what a reader takes as one."""
+    return pathlib.PurePosixPath(file).with_suffix("").as_posix()
+
+
+def edges_between(tree, group_of):
+    """{(group, group that it includes): the includes that make it so}, of all parts but tests."""
     edges = {}
     for file in tree.sources():
-        folder = pathlib.PurePosixPath(file).parent.as_posix()
         if part_of(file) in (None, "tests"):
             continue
         for match in INCLUDE.finditer(COMMENT.sub("", tree.texts[file])):
             name = NAME.match(match.group(1))
             target = name and tree.find(file, name.group(1) or name.group(2))
-            if target is not None and pathlib.PurePosixPath(target).parent.as_posix() != folder:
-                edges.setdefault((folder, pathlib.PurePosixPath(target).parent.as_posix()), f"{file} includes {target}")
+            if target is not None and group_of(target) != group_of(file):
+                edges.setdefault((group_of(file), group_of(target)), []).append(f"{file} includes {target}")
     return edges
 
 
+def reachable(edges):
+    """{node: every node that a path of edges leads to from it}."""
+    following = {}
+    for node, other in edges:
+        following.setdefault(node, set()).add(other)
+    reached = {}
+    for node in following:
+        reached[node], waiting = set(), [node]
+        while waiting:
+            found = following.get(waiting.pop(), set()) - reached[node]
+            reached[node] |= found
+            waiting.extend(found)
+    return reached
+
+
+def cycles(edges):
+    """One line for each edge that is part of a cycle, with what makes it so."""
+    reached = reachable(edges)
+    return sorted(f"{a} -> {b}: {why}" for (a, b), reasons in edges.items() if a in reached.get(b, ()) for why in reasons)
+
+
 def folder_cycles(tree):
-    """The includes between folders that are part of a cycle, a line for each edge."""
-    edges = folder_edges(tree)
-    while True:  # a folder that includes none of the rest, or that none of the rest includes, is in no cycle
-        includers, included = {a for a, _ in edges}, {b for _, b in edges}
-        kept = {(a, b): why for (a, b), why in edges.items() if a in included and b in includers}
-        if len(kept) == len(edges):
-            return sorted(f"{a} -> {b}: {why}" for (a, b), why in edges.items())
-        edges = kept
+    """The includes between folders that are part of a cycle."""
+    return cycles(edges_between(tree, folder_of))
+
+
+def unit_cycles(tree):
+    """The includes between units (a header and its source file) that are part of a cycle."""
+    return cycles(edges_between(tree, unit_of))
 
 
 def external_violation(part, name, file):

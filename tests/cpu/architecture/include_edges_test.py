@@ -47,6 +47,10 @@ class Repository(unittest.TestCase):
         found = include_edges.folder_cycles(include_edges.Tree.at(REPOSITORY))
         self.assertEqual(found, [], "\n" + "\n".join(found))
 
+    def test_units_have_no_cycle(self):
+        found = include_edges.unit_cycles(include_edges.Tree.at(REPOSITORY))
+        self.assertEqual(found, [], "\n" + "\n".join(found))
+
     def test_every_part_is_there(self):
         sources = include_edges.Tree.at(REPOSITORY).sources()
         parts = {include_edges.part_of(file) for file in sources}
@@ -91,6 +95,35 @@ class Rules(unittest.TestCase):
             "cache/bundles -> cache/files: cache/bundles/bundle.cpp includes cache/files/file.hpp",
             "cache/files -> cache/names: cache/files/file.cpp includes cache/names/name.hpp",
             "cache/names -> cache/bundles: cache/names/name.cpp includes cache/bundles/bundle.hpp"])
+
+    def test_a_cycle_of_units_is_found(self):
+        def cycles(extra):
+            return include_edges.unit_cycles(include_edges.Tree({**SKELETON, **extra}))
+
+        self.assertEqual(cycles({}), [])
+        self.assertEqual(cycles({"cache/store.cpp": '#include "cache/store.hpp"\n#include "cache/name.hpp"\n',
+                                 "cache/name.hpp": ""}), [])
+        self.assertEqual(cycles({"cache/store.cpp": '#include "cache/name.hpp"\n', "cache/name.hpp": "",
+                                 "cache/name.cpp": '#include "cache/name.hpp"\n#include "cache/store.hpp"\n',
+                                 "cache/above.cpp": '#include "cache/name.hpp"\n'}), [
+            "cache/name -> cache/store: cache/name.cpp includes cache/store.hpp",
+            "cache/store -> cache/name: cache/store.cpp includes cache/name.hpp"])
+        self.assertEqual(cycles({"kernel_templates/common/copy.cuh": '#include "common/a.cuh"\n',
+                                 "kernel_templates/common/a.cuh": '#include "common/b.cuh"\n',
+                                 "kernel_templates/common/b.cuh": '#include "common/copy.cuh"\n#include "abi/shared.h"\n'}), [
+            "kernel_templates/common/a -> kernel_templates/common/b: "
+            "kernel_templates/common/a.cuh includes kernel_templates/common/b.cuh",
+            "kernel_templates/common/b -> kernel_templates/common/copy: "
+            "kernel_templates/common/b.cuh includes kernel_templates/common/copy.cuh",
+            "kernel_templates/common/copy -> kernel_templates/common/a: "
+            "kernel_templates/common/copy.cuh includes kernel_templates/common/a.cuh"])
+
+    def test_a_path_between_two_cycles_is_no_cycle(self):
+        cycle = {f"cache/{a}.hpp": "".join(f'#include "cache/{b}.hpp"\n' for b in others)
+                 for a, others in {"a": "b", "b": "ac", "c": "d", "d": "c"}.items()}
+        found = include_edges.unit_cycles(include_edges.Tree({**SKELETON, **cycle}))
+        self.assertEqual([line.split(":")[0] for line in found],
+                         ["cache/a -> cache/b", "cache/b -> cache/a", "cache/c -> cache/d", "cache/d -> cache/c"])
 
     def test_dependencies_have_no_cycle(self):
         remaining = {part: set(others) for part, others in include_edges.MAY_INCLUDE.items()}

@@ -9,7 +9,7 @@
 #include "bundle_fixture.hpp"
 #include "cache/bundle/bundle.hpp"
 #include "cache/bundle/signature.hpp"
-#include "cache/signing/ed25519.hpp"
+#include "cache/signing/system_ed25519.hpp"
 #include "faulty_file_system.hpp"
 #include "support/catch.hpp"
 

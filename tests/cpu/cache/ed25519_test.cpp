@@ -13,9 +13,10 @@
 
 #include "cache/libraries/shared_library.hpp"
 #include "cache/signing/base64.hpp"
-#include "cache/signing/ed25519.hpp"
 #include "cache/signing/implementations.hpp"
 #include "cache/signing/key_file.hpp"
+#include "cache/signing/key_text.hpp"
+#include "cache/signing/system_ed25519.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"
 #include "support/catch.hpp"
@@ -385,7 +386,7 @@ TEST_CASE("what is no key is called what it is", "[signing]") {
     CHECK(says(refusal_of_secret(secret + known), {"several keys"}));
     CHECK(says(refusal_of_secret("x" + secret), {"something else before it"}));
     CHECK(says(refusal_of_secret(secret + "x"), {"something else behind it"}));
-    CHECK(says(refusal_of_secret(secret + std::string(kMaxKeyFileBytes, ' ')), {"far too long"}));
+    CHECK(says(refusal_of_secret(secret + std::string(kMaxKeyBytes, ' ')), {"far too long"}));
     for (const char* label : {"RSA PRIVATE KEY", "EC PRIVATE KEY", "ENCRYPTED PRIVATE KEY",
                               "OPENSSH PRIVATE KEY", "CERTIFICATE"}) {
         CHECK(says(refusal_of_secret(pem(label, der)), {"this is a"}));
@@ -563,7 +564,7 @@ TEST_CASE("what is no key file is refused, and not waited for", "[signing]") {
     const TemporaryDirectory temporary;
     const std::string fifo = temporary / "fifo", large = temporary / "large", none = temporary / "none";
     REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-    write_text(large, encode(kSecret) + std::string(kMaxKeyFileBytes, '\n'));
+    write_text(large, encode(kSecret) + std::string(kMaxKeyBytes, '\n'));
     REQUIRE(::chmod(large.c_str(), 0600) == 0);
     for (const std::string& file : {fifo, temporary.path().string(), std::string("/dev/zero")}) {
         CHECK(read_secret_key(file).status().error_number == EINVAL);

@@ -8,6 +8,7 @@
 #include "cache/memory_server.hpp"
 #include "cache/remote/address.hpp"
 #include "cache/remote_fixture.hpp"
+#include "cache/signing/system_ed25519.hpp"
 
 using namespace attnsmith::cache;
 using namespace attnsmith::cache::testing;

@@ -9,7 +9,7 @@
 #include <cerrno>
 
 #include "cache/entries/layout.hpp"
-#include "cache/signing/ed25519.hpp"
+#include "cache/signing/system_ed25519.hpp"
 #include "cache/store/store.hpp"
 #include "faulty_file_system.hpp"
 #include "fixture.hpp"

@@ -5,6 +5,7 @@
 #include "attnsmith/error.hpp"
 #include "engine/fake_runtime.hpp"
 #include "families/attention_arguments.hpp"
+#include "planner/launch.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
 #include "problem/tensors/tensors.hpp"

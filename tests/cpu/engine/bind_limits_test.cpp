@@ -1,6 +1,7 @@
 // What a bind refuses beyond its tensors: more CTAs than a grid has.
 #include "engine/fake_runtime.hpp"
 #include "engine/runtime_impl.hpp"
+#include "planner/launch.hpp"
 #include "problem/expect.hpp"
 
 using namespace attnsmith;

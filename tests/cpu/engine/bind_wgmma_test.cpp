@@ -12,6 +12,7 @@
 #include "engine/fake_runtime.hpp"
 #include "engine/tensor_maps.hpp"
 #include "families/attention_arguments.hpp"
+#include "planner/launch.hpp"
 #include "planner/launch_facts.hpp"
 #include "planner/repository_tuning.hpp"
 #include "problem/expect.hpp"

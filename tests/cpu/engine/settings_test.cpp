@@ -12,7 +12,7 @@
 
 #include "attnsmith/runtime.hpp"
 #include "cache/fixture.hpp"
-#include "cache/signing/ed25519.hpp"
+#include "cache/signing/system_ed25519.hpp"
 #include "engine/cubins/store_options.hpp"
 #include "engine/settings/environment.hpp"
 #include "problem/expect.hpp"

@@ -7,6 +7,7 @@
 
 #include "attnsmith/coverage.hpp"
 #include "families/registry/registry.hpp"
+#include "planner/launch.hpp"
 #include "planner/plan.hpp"
 #include "planner/random_problem.hpp"
 #include "planner/repository_tuning.hpp"

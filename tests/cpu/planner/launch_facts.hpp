@@ -4,6 +4,7 @@
 
 #include "families/attention_wgmma/family.hpp"
 #include "families/attention_wgmma/schedule.hpp"
+#include "planner/launch.hpp"
 #include "planner/plan.hpp"
 
 namespace attnsmith::test {

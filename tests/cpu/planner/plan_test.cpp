@@ -2,6 +2,7 @@
 #include "abi/attention_arguments.h"
 #include "abi/attention_cuts.h"
 #include "families/attention_mma/kernel.hpp"
+#include "planner/launch.hpp"
 #include "planner/repository_tuning.hpp"
 
 #include <nlohmann/json.hpp>

@@ -9,6 +9,7 @@
 #include "families/attention_wgmma/budget.hpp"
 #include "families/attention_wgmma/family.hpp"
 #include "families/attention_wgmma/kernel.hpp"
+#include "planner/launch.hpp"
 #include "planner/launch_facts.hpp"
 #include "planner/plan.hpp"
 #include "planner/plan_json.hpp"

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "abi/widen_arguments.h"
+#include "planner/launch.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"

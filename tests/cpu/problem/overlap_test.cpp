@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "attnsmith/tensor.hpp"
-#include "problem/tensors/tensors.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;

@@ -11,6 +11,7 @@ from ._views import View
 from .errors import Error, InvalidRequest
 
 LONGEST = 1 << 30
+_USUAL_LATENT = 512  # columns, of DeepSeek's models and most others; MiniCPM3 has 256
 _FIELDS = _abi.TENSOR_FIELDS + _abi.BATCH_FIELDS
 _ALIGNED = frozenset(map(_FIELDS.index, ("q", "k", "v", "o", "q_pe", "kpe")))  # a kernel is made for their alignment
 
@@ -117,3 +118,12 @@ def alignment_of(views: Sequence[View], pointer_bits: int = 0) -> int:
     2 bytes."""
     bits = (_views.reach_bits(views) | pointer_bits) & 15
     return max(bits & -bits, 2) if bits else 16
+
+
+def latent_columns(apart: List[Tuple[str, int]], given: Optional[int]) -> Tuple[str, int]:
+    """What says head_dim_ckv, and what it is. `apart`: the tensors whose columns are those of latents alone."""
+    if given is not None:
+        return "head_dim_ckv", given
+    if apart:
+        return f"as {apart[0][0]} has", apart[0][1]
+    return "unless head_dim_ckv is given", _USUAL_LATENT

@@ -14,8 +14,10 @@ from typing import Any, Callable, Dict, List, Tuple, cast
 
 import torch
 
-from . import _frameworks, _views, functions
+from . import _frameworks, _views
+from ._forms import latent_columns
 from ._options import pair
+from ._tracing import TRACEABLE
 from .errors import Unsupported
 
 _NOT_TRACED = ("return_status", "stream")
@@ -44,7 +46,7 @@ def _cached_columns(tensors: Dict[str, Any]) -> Any:
 def _latent_columns(tensors: Dict[str, Any]) -> Any:
     apart = [(name, tensors[name].shape[-1]) for name, position in (("q", "q_pe"), ("ckv", "kpe"))
              if tensors[position] is not None]
-    return functions.latent_columns(apart, tensors["head_dim_ckv"])[1]
+    return latent_columns(apart, tensors["head_dim_ckv"])[1]
 
 
 # By function, the columns of o, from the arguments of its operators.
@@ -106,7 +108,7 @@ class _Operators:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.function = getattr(functions, name).__wrapped__
+        self.function = TRACEABLE[name]
         self.schema: List[str] = []  # of the operators' arguments
         self.names: List[str] = []
         self.parameters: List[str] = []  # the same with their defaults, which torch leaves to the callee

@@ -59,11 +59,11 @@ from ._append import append_all
 from ._attend import attend, begin
 from ._blocks import MergeBlock
 from ._dispatch import Dispatch, Prepared, dispatch_now
-from ._forms import LONGEST, Form, Problem, alignment_of, batch_views, need_axes
+from ._forms import LONGEST, Form, Problem, alignment_of, batch_views, latent_columns, need_axes
 from ._frameworks import Framework, Order
 from ._integers import fitting
 from ._options import COMMON, Options, check_order, flag, number, ordered_lse
-from ._tracing import traceable
+from ._traceable import traceable
 from ._views import View
 from .errors import InvalidRequest
 from .kernels import merge_states_views
@@ -424,15 +424,6 @@ def _other_axes(name: str, view: View, name_of_whole: str, whole: View) -> Inval
                           f"the axes of {name_of_whole}, {tuple(whole[1])}, but for the last")
 
 
-def latent_columns(apart: List[Tuple[str, int]], given: Optional[int]) -> Tuple[str, int]:
-    """Who says head_dim_ckv, and what it is. `apart`: the tensors whose columns are those of latents alone."""
-    if given is not None:
-        return "head_dim_ckv", given
-    if apart:
-        return f"as {apart[0][0]} has", apart[0][1]
-    return "unless head_dim_ckv is given", _USUAL_LATENT
-
-
 def _latent_dims(q: View, q_pe: Optional[View], ckv: View, kpe: Optional[View],
                  given: Optional[int]) -> Tuple[int, int]:
     """head_dim_ckv and head_dim_kpe, which tensors tell that are apart. Raises InvalidRequest for one that has other
@@ -461,7 +452,6 @@ def _latent_dims(q: View, q_pe: Optional[View], ckv: View, kpe: Optional[View],
 
 
 _ROW_BYTES = 656  # of DeepSeek-V3.2's cache: 512 columns of 8 bits, four scales, 64 columns of 16 bits
-_USUAL_LATENT = 512  # columns, of DeepSeek's models and most others; MiniCPM3 has 256
 _LATENT = Form(("q", "ckv", "v", *_COMMON, "q_pe", "kpe", *_abi.BATCH_FIELDS), {0, 1}, _latent, {"k": "ckv"})
 
 
