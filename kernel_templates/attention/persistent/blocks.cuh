@@ -1,4 +1,4 @@
-// Which blocks of keys a tile of a wgmma CTA has.
+// Which blocks of keys a tile of a persistent CTA has.
 #pragma once
 
 #include "attention/persistent/pipeline.cuh"

@@ -1,4 +1,4 @@
-// The role of a wgmma CTA that widens keys and values of 8 bits to what the tensor core multiplies.
+// The role of a persistent CTA that widens keys and values of 8 bits to what the tensor core multiplies.
 #pragma once
 
 #include "attention/persistent/pipeline.cuh"

@@ -1,4 +1,4 @@
-// The roles of a wgmma CTA that bring data: a warp each for Q, K and V.
+// The roles of a persistent CTA that bring data: a warp each for Q, K and V.
 #pragma once
 
 #include "attention/persistent/dequantizer.cuh"
@@ -67,8 +67,6 @@ struct KeyLoader {
     using KeyRing = typename Pipeline::StoredRing;
     using KeyTile = typename Pipeline::KeyTile;
     using Gather = RowGather<Config, Values>;
-    static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
-    static constexpr bool kLatent = Config::latent;
     using Stage = StageOf<Config>;
     static constexpr bool kAhead = is_same<Stage, DequantAhead>;
     static constexpr bool kPaged = Config::paged && !kAhead;
@@ -80,7 +78,6 @@ struct KeyLoader {
     static constexpr int kWidenedPiecePanels = Loaded::kWidenedPanels / kPieces;
     using Widener = TileWidener<typename Config::KeyValue, Config::tile_kv, 1>;
     static constexpr int kPanels = Loaded::kPanels + kHasPosition;
-    static constexpr int kPanelColumns = abi::panel_elements(kElementBytes);
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kChunks = abi::kPanelBytes / 16;  // of a panel's row
 
@@ -127,7 +124,7 @@ struct KeyLoader {
             const typename KeyRing::Position at(blocks);
             // Who widens a row clears it, too.
             const bool clear =
-                (Values || kLatent) && !Stage::kDequantizes && has_unseen_rows(work, keys.block);
+                Loaded::kAreValues && !Stage::kDequantizes && has_unseen_rows(work, keys.block);
 #pragma unroll
             for (int piece = 0; piece < kPieces; ++piece) {
                 const Barrier landing = clear ? pipeline.clearing(Values) : ring(piece).full(at.stage);
@@ -294,30 +291,16 @@ struct KeyLoader {
             const KeyTile rows = target.rows_from(lane * args.box_keys);
 #pragma unroll
             for (int panel = first; panel < first + Count; ++panel) {
-                const Columns columns = columns_of(panel);
+                const PanelColumns columns = Loaded::of(args, panel);
                 tma_load(rows.panel(panel).start, columns.map, landing, columns.first, slot, head, page);
             }
         } else if (lane == 0) {
 #pragma unroll
             for (int panel = first; panel < first + Count; ++panel) {
-                const Columns columns = columns_of(panel);
+                const PanelColumns columns = Loaded::of(args, panel);
                 tma_load(target.panel(panel).start, columns.map, landing, columns.first,
                          first_token + n * kKeys, head, batch);
             }
-        }
-    }
-
-    // What a panel holds.
-    struct Columns {
-        const abi::TensorMap& map;
-        int32 first;
-    };
-    __device__ Columns columns_of(int panel) const {
-        if constexpr (Config::latent) {
-            if (panel < Loaded::kPanels) return {args.v, Values * Loaded::kHeadDim + panel * kPanelColumns};
-            return args.attention.k ? Columns{args.k, 0} : Columns{args.v, Config::head_dim_vo};
-        } else {
-            return {Values ? args.v : args.k, panel * kPanelColumns};
         }
     }
 };

@@ -1,4 +1,4 @@
-// The role of a wgmma CTA that finds its tiles.
+// The role of a persistent CTA that finds its tiles.
 #pragma once
 
 #include "attention/persistent/blocks.cuh"

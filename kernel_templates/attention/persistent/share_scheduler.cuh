@@ -1,4 +1,4 @@
-// The role of a wgmma CTA that finds the tiles of its share (attention/shares.cuh).
+// The role of a persistent CTA that finds the tiles of its share (attention/shares.cuh).
 #pragma once
 
 #include "attention/persistent/blocks.cuh"

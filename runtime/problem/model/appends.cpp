@@ -176,11 +176,13 @@ std::int64_t rotary_dim(ModelReader& model, const KnownType& known, std::int64_t
     const double part = model.positive(names).value_or(known.rotated);
     const double rotated = static_cast<double>(columns) * part;
     // None would be taken for all.
-    if (part > 1.0 || rotated < 1.0)
+    if (part > 1.0 || rotated < 1.0) {
+        const auto stated = model.find(names);
         throw InvalidRequest(
-            model.find(names)->field, fmt::format("{}", part),
+            stated ? std::string(stated->field) : "head_dim", fmt::format("{}", stated ? part : columns),
             fmt::format("a part of the {} columns of a head: a number up to 1, and at least one column",
                         columns));
+    }
     return static_cast<std::int64_t>(rotated);
 }
 

@@ -106,7 +106,7 @@ def check_options(options: Mapping[str, Any], models: bool, arguments: Iterable[
         if name not in ModelCoverage.__annotations__:
             refuse_unknown(name, "prewarm", [*arguments, *ModelCoverage.__annotations__])
     if options and not models:
-        raise InvalidRequest(next(iter(options)), "an option of a model", "models=..., of which it is an option")
+        raise InvalidRequest(next(iter(options)), "an option of a model", "models=...: it is an option of theirs")
 
 
 def to_json(words: Mapping[Any, Any]) -> bytes:

@@ -108,7 +108,7 @@ class Scores(NamedTuple):
         slopes = None
         if self.alibi:
             # FlashInfer counts the distance to a query from the first query and not from the first key. That shifts all
-            # logits of a row alike. The output shows it only beside sinks, which are not shifted, and the lse always.
+            # logits of a row alike. The output shows it only with sinks, which are not shifted, and the lse always.
             if needs_lse or sinks is not None:
                 raise Unsupported(NO_ALIBI)
             slopes = alibi_slopes(q.shape[-2], q.device)
