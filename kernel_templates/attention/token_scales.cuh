@@ -64,18 +64,18 @@ __device__ inline float2 load_two_scales(SharedAddress scales, int32 key) {
 
 // Each column of logits times the scale of its key, from the scales of the first on. Rounded where it stands,
 // not merged with what follows: so its bits are the same in every kernel.
-template <int Keys>
-__device__ void scale_columns(Accumulator<Keys>& s, SharedAddress scales) {
+template <class Scores>
+__device__ void scale_columns(Scores& s, SharedAddress scales) {
+    s.for_each_columns([&](int column, float(&x)[2 * Scores::kRows]) {
+        const float2 of_keys = load_two_scales(scales, column + Scores::first_column());
 #pragma unroll
-    for (int j = 0; j < Keys / 8; ++j) {
-        const float2 of_keys = load_two_scales(scales, j * 8 + fragment_column());
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            s[j][2 * i] = __fmul_rn(s[j][2 * i], of_keys.x);
-            s[j][2 * i + 1] = __fmul_rn(s[j][2 * i + 1], of_keys.y);
+        for (int i = 0; i < Scores::kRows; ++i) {
+            x[2 * i] = __fmul_rn(x[2 * i], of_keys.x);
+            x[2 * i + 1] = __fmul_rn(x[2 * i + 1], of_keys.y);
         }
-    }
+    });
 }
+
 // Adds the columns of `part` times their keys' scales.
 template <int Keys>
 __device__ void add_scaled_columns(Accumulator<Keys>& s, const Accumulator<Keys>& part,
@@ -120,19 +120,17 @@ struct RowUnit {
 
 // Weights times the scales of their values, in the units of their rows, which may be raised. `rescale`: as
 // RowUnit::raise has it.
-template <int Keys>
-__device__ void scale_weights(Accumulator<Keys>& s, SharedAddress scales, RowUnit (&units)[2],
-                              float (&rescale)[2]) {
+template <class Scores>
+__device__ void scale_weights(Scores& s, SharedAddress scales, RowUnit (&units)[2], float (&rescale)[2]) {
     float top[2] = {0.0f, 0.0f};
+    s.for_each_columns([&](int column, float(&x)[2 * Scores::kRows]) {
+        const float2 of_values = load_two_scales(scales, column + Scores::first_column());
 #pragma unroll
-    for (int j = 0; j < Keys / 8; ++j) {
-        const float2 of_values = load_two_scales(scales, j * 8 + fragment_column());
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            s[j][i] = scaled_weight(s[j][i], i % 2 == 0 ? of_values.x : of_values.y);
-            top[i / 2] = fmaxf(top[i / 2], s[j][i]);
+        for (int i = 0; i < 2 * Scores::kRows; ++i) {
+            x[i] = scaled_weight(x[i], i % 2 == 0 ? of_values.x : of_values.y);
+            top[i / 2] = fmaxf(top[i / 2], x[i]);
         }
-    }
+    });
     float inverse[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) inverse[i] = units[i].raise(row_max(top[i]), rescale[i]);

@@ -52,6 +52,12 @@ struct Accumulator {
 #pragma unroll
         for (int j = 0; j < kFragments; ++j) f(j * 8, values[j][2 * row], values[j][2 * row + 1]);
     }
+    // f(column, values), of both rows of a pair of columns: values[2 * row] and [2 * row + 1].
+    template <class F>
+    __device__ void for_each_columns(const F& f) {
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) f(j * 8, values[j]);
+    }
     // The largest of a row, and `least`.
     __device__ float top(int row, float least) const {
         for_each_pair(row, [&](int, float x, float y) { least = fmaxf(least, fmaxf(x, y)); });

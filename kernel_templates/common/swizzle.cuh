@@ -6,11 +6,11 @@
 
 namespace attnsmith {
 
-// The place of a chunk among those of its row, of which there are 8, 4 or 2: rows of 128, 64 or 32 bytes.
-// Those of 128 bytes are as hardware has them (CU_TENSOR_MAP_SWIZZLE_128B).
+// The place of a chunk among those of its row, whose number is a power of two. Rows of 8 chunks, 128 bytes,
+// are as hardware has them (CU_TENSOR_MAP_SWIZZLE_128B).
 template <int Chunks>
 __device__ constexpr int32 swizzled_chunk(int32 row, int32 chunk) {
-    static_assert(Chunks == 8 || Chunks == 4 || Chunks == 2);
+    static_assert(Chunks > 1 && (Chunks & (Chunks - 1)) == 0);
     return (chunk % Chunks) ^ (row * Chunks / 8 % Chunks);
 }
 
