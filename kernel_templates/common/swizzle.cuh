@@ -10,7 +10,7 @@ namespace attnsmith {
 // are as hardware has them (CU_TENSOR_MAP_SWIZZLE_128B).
 template <int Chunks>
 __device__ constexpr int32 swizzled_chunk(int32 row, int32 chunk) {
-    static_assert(Chunks > 1 && (Chunks & (Chunks - 1)) == 0);
+    static_assert((Chunks & (Chunks - 1)) == 0);
     return (chunk % Chunks) ^ (row * Chunks / 8 % Chunks);
 }
 

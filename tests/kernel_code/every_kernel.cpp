@@ -61,12 +61,12 @@ Kernels kernels_on(int sm, const HeadDims& head_dims) {
     }
     // Keys and values that are widened, by either kernel, and latents of as many rows as there are tiles for.
     for (AttentionSpec stored :
-         {spec_of(128, 128, true), spec_of(512, 512, true),
+         {spec_of(80, 80, true), spec_of(128, 128, true), spec_of(512, 512, true),
           AttentionSpec{
               .op = Op::mla, .head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = 128, .scale = 0.1}}) {
         stored.kv_dtype = DType::e4m3;
         specs.push_back(stored);
-        if (stored.op != Op::mla && stored.head_dim_qk == 128) continue;
+        if (stored.op != Op::mla && stored.head_dim_qk <= 128) continue;
         stored.consistency = Consistency::bitwise;
         specs.push_back(stored);
     }
