@@ -260,11 +260,8 @@ Kernels once_a_generation(const KernelsOnSm& kernels_on_sm, int last_generation 
     return kernels;
 }
 
-// The same of 8.x and 9.x alone, for kernels that differ between them. 10.x and 12.x run 8.x's code. Their
-// own is looked at by [machine_code_of_all], which takes too long for every run.
-Kernels on_ampere_and_hopper(const KernelsOnSm& kernels_on_sm) { return once_a_generation(kernels_on_sm, 9); }
-
-// The same of 8.x alone: every SM runs this code.
+// The same of 8.x alone: every SM runs this code. All of it on all SMs is looked at by [machine_code_of_all],
+// which takes too long for every run, and compared between commits by tests/kernel_code/compare.py.
 Kernels on_ampere(const KernelsOnSm& kernels_on_sm) { return once_a_generation(kernels_on_sm, 8); }
 
 // One in four, in the order of the set, where neighbours differ in one constant.
@@ -273,6 +270,16 @@ Kernels quarter_of(const Kernels& all) {
     std::size_t at = 0;
     for (const KernelConfig& kernel : all)
         if (at++ % 4 == 0) kernels.insert(kernel);
+    return kernels;
+}
+
+// Those of 8.x; and of 9.x what only it has, and a quarter of what it has in common with 8.x.
+Kernels on_ampere_and_hopper(const KernelsOnSm& kernels_on_sm) {
+    constexpr int kHopper = 90;
+    Kernels kernels = on_ampere(kernels_on_sm), common;
+    for (const KernelConfig& kernel : kernels_on_sm(kHopper))
+        (kernel.backend() == families::Backend::wgmma ? kernels : common).insert(kernel);
+    kernels.merge(quarter_of(common));
     return kernels;
 }
 

@@ -2,7 +2,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <fstream>
 #include <numeric>
+#include <regex>
+#include <set>
 #include <string>
 
 #include "abi/attention_persistent.h"
@@ -94,6 +97,52 @@ void check_legal(const KernelConfig& kernel) {
 }
 
 }  // namespace
+
+TEST_CASE("the table of registers by role is what kernels have", "[planner][wgmma]") {
+    // Registers at launch, then of producers, consumers, and of the role that makes weights or widens.
+    std::set<std::vector<int>> stated, planned;
+    std::ifstream header(ATTNSMITH_SOURCE_DIR "/runtime/families/attention_wgmma/budget.hpp");
+    const std::regex row(R"(//   (\d.*?)  +(\d+) +(\d+) +(\d+)(?: \(half of O\))?(?: +(\d+))?)");
+    std::smatch match;
+    for (std::string line; std::getline(header, line);) {
+        if (!std::regex_match(line, match, row)) continue;
+        std::vector<int> registers;
+        for (std::size_t i = 2; i < match.size(); ++i)
+            registers.push_back(match[i].matched ? std::stoi(match[i].str()) : 0);
+        CHECK(stated.insert(registers).second);
+    }
+    CHECK(stated.size() == 7);
+
+    std::vector<AttentionSpec> specs;
+    for (const std::int64_t dim : {64, 128, 192, 256, 512}) {
+        for (const bool bitwise : {false, true}) {
+            AttentionSpec spec = spec_of(dim, dim);
+            if (bitwise) spec.consistency = Consistency::bitwise;
+            specs.push_back(spec);
+        }
+        AttentionSpec stored = spec_of(dim, dim);
+        stored.kv_dtype = DType::e4m3;
+        specs.push_back(stored);
+    }
+    AttentionSpec latent{
+        .op = Op::mla, .head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = 128, .scale = 0.1};
+    specs.push_back(latent);
+    latent.kv_dtype = DType::e4m3;
+    specs.push_back(latent);
+    for (const AttentionSpec& spec : specs) {
+        for (const families::Candidate& candidate : wgmma_kernels(spec)) {
+            const auto kernel = candidate.kernel.as<Wgmma>();
+            const auto registers =
+                families::attention_wgmma::registers_by_role(kernel, candidate.kernel.ctas_per_sm);
+            planned.insert({candidate.kernel.registers_ceiling(), registers.producer, registers.consumer,
+                            std::max(registers.scores, registers.dequantizer)});
+        }
+    }
+    for (const std::vector<int>& registers : stated) {
+        CAPTURE(registers);
+        CHECK(planned.contains(registers));
+    }
+}
 
 TEST_CASE("sm_90 has a wgmma kernel for every head dim from 64 to 256", "[planner][wgmma]") {
     for (std::int64_t qk = 64; qk <= 256; qk += 8) {
