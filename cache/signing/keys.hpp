@@ -18,7 +18,7 @@ struct PublicKey {
     // The first kIdDigits hexadecimal digits of the SHA-256 of its bytes: how a signature says whose it is.
     std::string id() const;
     static constexpr std::size_t kIdDigits = 16;
-    // Whether a key could have this id: what has another form is somebody's text, for no message.
+    // Whether a key could have this id: a text of another form is not to be shown in a message.
     static bool is_id(std::string_view text);
 
     friend bool operator==(const PublicKey&, const PublicKey&) = default;

@@ -9,6 +9,7 @@
 #include "engine/fake_runtime.hpp"
 #include "families/traits.hpp"
 #include "planner/plan.hpp"
+#include "planner/random_problem.hpp"
 #include "planner/repository_tuning.hpp"
 #include "problem/expect.hpp"
 
@@ -17,6 +18,7 @@ using attnsmith::test::at;
 using attnsmith::test::contains;
 using attnsmith::test::fake;
 using attnsmith::test::fake_options;
+using attnsmith::test::random_sizes;
 using attnsmith::test::refused;
 using nlohmann::json;
 
@@ -30,13 +32,6 @@ AttentionSpec decode_spec() {
             .mask = Mask::causal,
             .kv = KvStorage::paged,
             .page_size = 16};
-}
-
-PlanSizes random_sizes(std::mt19937& random) {
-    const auto up_to = [&](int bits) {
-        return static_cast<std::int64_t>(random() % (1u << (1 + random() % static_cast<unsigned>(bits))));
-    };
-    return {.batch = 1 + up_to(9), .q_len = up_to(14), .kv_len = up_to(17)};
 }
 
 // One for all test cases, so that each kernel is compiled once.

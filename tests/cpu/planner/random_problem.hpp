@@ -168,7 +168,8 @@ inline AttentionSpec random_spec_of_any_op(std::mt19937& random) {
 
 inline PlanSizes random_sizes(std::mt19937& random) {
     const auto up_to = [&](int bits) {
-        return static_cast<std::int64_t>(random() % (1u << (1 + random() % static_cast<unsigned>(bits))));
+        const auto value = random();  // before the range, whatever the compiler
+        return static_cast<std::int64_t>(value % (1u << (1 + random() % static_cast<unsigned>(bits))));
     };
     return {.batch = 1 + up_to(9), .q_len = up_to(14), .kv_len = up_to(17)};
 }
