@@ -122,13 +122,14 @@ __device__ auto places_of_part(const TileRows& tile, const TilePart& part, TileM
     }
 }
 
-// The state of a thread's two rows of an accumulator, of which four lanes have the columns: in shared memory,
-// so that few registers are kept from one cut to the next, or none where there is room for the rows' maxima
-// and sums as well. By whole warps, of so many that have rows.
-template <int Columns, int Warps, bool SumsInRegisters>
+// The state of a thread's two rows of sums, whose columns four lanes have: in shared memory, so that few
+// registers are kept from one cut to the next, or none where there is room for the rows' maxima and sums as
+// well. By whole warps: `Warps` have rows.
+template <class Sums, int Warps, bool SumsInRegisters>
 struct FoldedRows {
     static constexpr int kThreads = Warps * 32;
-    static constexpr int kBytes = (Columns / 4 * kThreads + Warps * 16) * int(sizeof(float2));
+    static constexpr int kPairs = Sums::kRows * Sums::kColumns / 2;  // of a thread
+    static constexpr int kBytes = (kPairs * kThreads + Warps * 16) * int(sizeof(float2));
 
     float2* const memory;  // two columns of O at a time, by threads, then the maximum and the sum of each row
     float2 own[2];         // or these, of this thread's rows
@@ -143,13 +144,14 @@ struct FoldedRows {
     }
 
     // Where it is cut, what was found of row i since its last cut goes to its state; `sum` is over its lanes.
-    __device__ void fold(int i, bool is_cut, const Accumulator<Columns>& o, float maximum, float sum,
-                         float scale_log2) {
+    __device__ void fold(int i, bool is_cut, const Sums& o, float maximum, float sum, float scale_log2) {
         const float2 before = state(i);
         const FoldWeights weights(before.x, maximum, sum != 0.0f, scale_log2);
         if (is_cut) {
-#pragma unroll
-            for (int j = 0; j < Columns / 8; ++j) columns(i, j) = folded(i, j, before, o, weights);
+            o.for_each_pair(i, [&](int column, float x, float y) {
+                float2& pair = pair_of(i, column);
+                pair = folded(pair, before, x, y, weights);
+            });
         }
         __syncwarp();
         if (is_cut) set_state(i, make_float2(weights.maximum, weights.fold(before.y, sum)));
@@ -157,18 +159,16 @@ struct FoldedRows {
     }
 
     // The state with what was found since the last cut, in the place of that; `sum` is over a row's lanes.
-    __device__ void close(Accumulator<Columns>& o, float (&maximum)[2], float (&sum)[2],
-                          float scale_log2) const {
+    __device__ void close(Sums& o, float (&maximum)[2], float (&sum)[2], float scale_log2) const {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const float2 before = state(i);
             const FoldWeights weights(before.x, maximum[i], sum[i] != 0.0f, scale_log2);
-#pragma unroll
-            for (int j = 0; j < Columns / 8; ++j) {
-                const float2 both = folded(i, j, before, o, weights);
-                o[j][2 * i] = both.x;
-                o[j][2 * i + 1] = both.y;
-            }
+            o.for_each_pair(i, [&](int column, float& x, float& y) {
+                const float2 both = folded(pair_of(i, column), before, x, y, weights);
+                x = both.x;
+                y = both.y;
+            });
             maximum[i] = weights.maximum;
             sum[i] = weights.fold(before.y, sum[i]);
         }
@@ -176,12 +176,13 @@ struct FoldedRows {
 
   private:
     __device__ bool has_first_column() const { return threadIdx.x % 4 == 0; }
-    __device__ float2& columns(int i, int j) const {
-        return memory[(2 * j + i) * kThreads + threadIdx.x % kThreads];
+    // Of row i, the pair that for_each_pair() calls `column`.
+    __device__ float2& pair_of(int i, int column) const {
+        return memory[(Sums::kRows * (column / Sums::kPairPitch) + i) * kThreads + threadIdx.x % kThreads];
     }
     __device__ float2& shared_state(int i) const {
         const int32 warp = threadIdx.x / 32 % Warps;
-        return memory[Columns / 4 * kThreads + warp * 16 + fragment_row(threadIdx.x % 32, i)];
+        return memory[kPairs * kThreads + warp * 16 + fragment_row(threadIdx.x % 32, i)];
     }
     __device__ float2 state(int i) const { return SumsInRegisters ? own[i] : shared_state(i); }
     // Four lanes have the same.
@@ -193,64 +194,55 @@ struct FoldedRows {
     }
 
     // Two columns. Before the row saw a key there are none in memory, and what is there may be anything.
-    __device__ float2 folded(int i, int j, const float2& before, const Accumulator<Columns>& o,
-                             const FoldWeights& weights) const {
-        const float2 found = before.y != 0.0f ? columns(i, j) : make_float2(0.0f, 0.0f);
-        return make_float2(weights.fold(found.x, o[j][2 * i]), weights.fold(found.y, o[j][2 * i + 1]));
+    static __device__ float2 folded(const float2& pair, const float2& before, float x, float y,
+                                    const FoldWeights& weights) {
+        const float2 found = before.y != 0.0f ? pair : make_float2(0.0f, 0.0f);
+        return make_float2(weights.fold(found.x, x), weights.fold(found.y, y));
     }
 };
 
 // The same in registers. Each thread has the maxima and sums of its two rows.
-template <int Columns>
+template <class Sums>
 struct FoldedRegisters {
     float maximum[2] = {-infinity(), -infinity()};
     float sum[2] = {0.0f, 0.0f};
-    Accumulator<Columns> o = {};
+    Sums o = {};
 
     // As FoldedRows::fold. Values are selected: behind a branch they would be computed ahead of it, into as
     // many registers again.
-    __device__ void fold(int i, bool is_cut, const Accumulator<Columns>& found, float found_maximum,
-                         float found_sum, float scale_log2) {
+    __device__ void fold(int i, bool is_cut, const Sums& found, float found_maximum, float found_sum,
+                         float scale_log2) {
         const FoldWeights weights(maximum[i], found_maximum, found_sum != 0.0f, scale_log2);
-#pragma unroll
-        for (int j = 0; j < Columns / 8; ++j) {
-#pragma unroll
-            for (int c = 2 * i; c < 2 * i + 2; ++c)
-                o[j][c] = is_cut ? weights.fold(o[j][c], found[j][c]) : o[j][c];
-        }
+        o.for_each(i, found, [&](float& x, float of_found) { x = is_cut ? weights.fold(x, of_found) : x; });
         maximum[i] = is_cut ? weights.maximum : maximum[i];
         sum[i] = is_cut ? weights.fold(sum[i], found_sum) : sum[i];
     }
 
     // As FoldedRows::close.
-    __device__ void close(Accumulator<Columns>& found, float (&found_maximum)[2], float (&found_sum)[2],
+    __device__ void close(Sums& found, float (&found_maximum)[2], float (&found_sum)[2],
                           float scale_log2) const {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const FoldWeights weights(maximum[i], found_maximum[i], found_sum[i] != 0.0f, scale_log2);
-#pragma unroll
-            for (int j = 0; j < Columns / 8; ++j) {
-#pragma unroll
-                for (int c = 2 * i; c < 2 * i + 2; ++c) found[j][c] = weights.fold(o[j][c], found[j][c]);
-            }
+            found.for_each(i, o, [&](float& x, float of_state) { x = weights.fold(of_state, x); });
             found_maximum[i] = weights.maximum;
             found_sum[i] = weights.fold(sum[i], found_sum[i]);
         }
     }
 };
 
-// The states of several tiles of 16 rows, of which each warp has its columns.
-template <int Columns, int Warps, int RowTiles, bool InRegisters>
+// The states of several tiles of 16 rows; each warp has its columns of all.
+template <class Sums, int Warps, int RowTiles, bool InRegisters>
 struct FoldedTiles {
-    FoldedRegisters<Columns> states[RowTiles];
+    FoldedRegisters<Sums> states[RowTiles];
 
     __device__ explicit FoldedTiles(char*) {}
     __device__ void begin() const {}
-    __device__ FoldedRegisters<Columns>& of_tile(int t) { return states[t]; }
+    __device__ FoldedRegisters<Sums>& of_tile(int t) { return states[t]; }
 };
-template <int Columns, int Warps, int RowTiles>
-struct FoldedTiles<Columns, Warps, RowTiles, false> {
-    using Rows = FoldedRows<Columns, Warps, false>;
+template <class Sums, int Warps, int RowTiles>
+struct FoldedTiles<Sums, Warps, RowTiles, false> {
+    using Rows = FoldedRows<Sums, Warps, false>;
 
     char* const memory;
 

@@ -58,45 +58,44 @@ struct OutputStore {
         store_16_bytes<Alignment>(target, packed);
     }
 
-    // A thread's columns of row i of an accumulator, to a tile in shared memory, from which chunks are
-    // stored.
-    template <class Tile, int Columns>
-    static __device__ void stage(const Tile& tile, int32 tile_row, const Accumulator<Columns>& o, int i,
-                                 float factor) {
-#pragma unroll
-        for (int j = 0; j < Columns / 8; ++j) {
-            store_shared(tile.chunk(tile_row, j) + threadIdx.x % 4 * 4,
-                         Output::pack(o[j][2 * i] * factor, o[j][2 * i + 1] * factor));
-        }
+    // A thread's columns of row i of sums, to a tile in shared memory, from which chunks are stored.
+    template <class Tile, class Sums>
+    static __device__ void stage(const Tile& tile, int32 tile_row, const Sums& o, int i, float factor) {
+        o.for_each_run(i, [&](int, int32 column, const float(&x)[Sums::kRun]) {
+            const SharedAddress target =
+                tile.chunk(tile_row, column / kChunkColumns) + column % kChunkColumns * 2;
+            const uint32 low = Output::pack(x[0] * factor, x[1] * factor);
+            if constexpr (Sums::kRun == 2)
+                store_shared(target, low);
+            else
+                store_shared_8_bytes(target, low | uint64(Output::pack(x[2] * factor, x[3] * factor)) << 32);
+        });
     }
 
-    template <class Tile, int Columns>
-    static __device__ void stage(const Tile& tile, int32 tile_row, const SpreadAccumulator<Columns>& o, int i,
-                                 float factor) {
-#pragma unroll
-        for (int b = 0; b < Columns / 16; ++b) {
-            const float4 x = o.four(b, i);
-            const uint64 low = Output::pack(x.x * factor, x.y * factor);
-            const uint64 high = Output::pack(x.z * factor, x.w * factor);
-            const int32 column = b * 16 + spread_column();
-            store_shared_8_bytes(tile.chunk(tile_row, column / kChunkColumns) + column % kChunkColumns * 2,
-                                 low | high << 32);
-        }
+    // Row i of sums, its first columns, by the four lanes that share it, without shared memory. A null target
+    // is not stored to.
+    template <class Sums>
+    static __device__ void exchange(Output* target, const Sums& o, int i,
+                                    int32 columns = Sums::kAllColumns) {
+        if constexpr (Sums::kRun == 2)
+            trade(target, o, i, columns);
+        else if (target != nullptr)
+            store_runs(target, o, i, columns);
     }
 
-    // Row i of an accumulator, its first columns, by the four lanes that share it, without shared memory:
-    // they trade pieces of two columns for whole chunks. A null target is not stored to.
-    template <int Columns>
-    static __device__ void exchange(Output* target, const Accumulator<Columns>& o, int i,
-                                    int32 columns = Columns) {
-        constexpr int kChunks = Columns / kChunkColumns;
+  private:
+    // Lanes trade pieces of two columns for whole chunks.
+    template <class Sums>
+    static __device__ void trade(Output* target, const Sums& o, int i, int32 columns) {
+        constexpr int kChunks = Sums::kAllColumns / kChunkColumns;
         constexpr int kRounds = (kChunks + 3) / 4;
+        static_assert(Sums::kRunPitch == kChunkColumns, "the four lanes have a chunk between them");
         uint32 chunk[kRounds][4];
+        o.for_each_run(i, [&](int run, int32, const float(&x)[2]) {
+            chunk[run / 4][run % 4] = Output::pack(x[0], x[1]);
+        });
 #pragma unroll
-        for (int j = 0; j < kRounds * 4; ++j) {
-            const int from = j < kChunks ? j : 0;
-            chunk[j / 4][j % 4] = Output::pack(o[from][2 * i], o[from][2 * i + 1]);
-        }
+        for (int j = kChunks; j < kRounds * 4; ++j) chunk[j / 4][j % 4] = chunk[0][0];
         transpose_in_row(chunk);
 #pragma unroll
         for (int round = 0; round < kRounds; ++round) {
@@ -105,23 +104,21 @@ struct OutputStore {
                 store_16_bytes<Alignment>(target + mine * kChunkColumns, chunk[round]);
         }
     }
-    // The four lanes' columns are a whole sector together: there is nothing to trade.
-    template <int Columns>
-    static __device__ void exchange(Output* target, const SpreadAccumulator<Columns>& o, int i,
-                                    int32 columns = Columns) {
-        if (target == nullptr) return;
-#pragma unroll
-        for (int b = 0; b < Columns / 16; ++b) {
-            if (b * 16 >= columns) break;
-            Output* const place = target + b * 16 + spread_column();
-            const float4 x = o.four(b, i);
+
+    // The four lanes' runs of four columns are a whole sector together: there is nothing to trade.
+    template <class Sums>
+    static __device__ void store_runs(Output* target, const Sums& o, int i, int32 columns) {
+        o.for_each_run(i, [&](int run, int32 column, const float(&x)[4]) {
+            if (run * Sums::kRunPitch >= columns) return;
+            Output* const place = target + column;
             if constexpr (Alignment >= 8) {
-                *reinterpret_cast<uint2*>(place) = make_uint2(Output::pack(x.x, x.y), Output::pack(x.z, x.w));
+                *reinterpret_cast<uint2*>(place) =
+                    make_uint2(Output::pack(x[0], x[1]), Output::pack(x[2], x[3]));
             } else {
-                two(place, x.x, x.y);
-                two(place + 2, x.z, x.w);
+                two(place, x[0], x[1]);
+                two(place + 2, x[2], x[3]);
             }
-        }
+        });
     }
 };
 
@@ -149,55 +146,38 @@ struct OutputStore<f32, Alignment> {
         }
     }
 
-    template <class Tile, int Columns>
-    static __device__ void stage(const Tile& tile, int32 tile_row, const Accumulator<Columns>& o, int i,
-                                 float factor) {
-#pragma unroll
-        for (int j = 0; j < Columns / 8; ++j) {
-            const int32 column = j * 8 + fragment_column();
-            const SharedAddress chunk = tile.chunk(tile_row, column / kChunkColumns);
-            const uint64 low = __float_as_uint(o[j][2 * i] * factor);
-            const uint64 high = __float_as_uint(o[j][2 * i + 1] * factor);
-            store_shared_8_bytes(chunk + column % kChunkColumns * uint32(sizeof(f32)), low | high << 32);
-        }
-    }
-
-    template <class Tile, int Columns>
-    static __device__ void stage(const Tile& tile, int32 tile_row, const SpreadAccumulator<Columns>& o, int i,
-                                 float factor) {
-#pragma unroll
-        for (int b = 0; b < Columns / 16; ++b) {
-            const float4 x = o.four(b, i);
-            const auto bits = [&](float low, float high) {
-                return int64(uint64(__float_as_uint(low * factor)) | uint64(__float_as_uint(high * factor))
-                                                                         << 32);
-            };
-            store_shared_16_bytes(tile.chunk(tile_row, (b * 16 + spread_column()) / kChunkColumns),
-                                  bits(x.x, x.y), bits(x.z, x.w));
-        }
+    template <class Tile, class Sums>
+    static __device__ void stage(const Tile& tile, int32 tile_row, const Sums& o, int i, float factor) {
+        o.for_each_run(i, [&](int, int32 column, const float(&x)[Sums::kRun]) {
+            const SharedAddress target =
+                tile.chunk(tile_row, column / kChunkColumns) + column % kChunkColumns * uint32(sizeof(f32));
+            const uint64 low = bits(x[0] * factor, x[1] * factor);
+            if constexpr (Sums::kRun == 2)
+                store_shared_8_bytes(target, low);
+            else
+                store_shared_16_bytes(target, int64(low), int64(bits(x[2] * factor, x[3] * factor)));
+        });
     }
 
     // Two columns are eight bytes, and the four lanes' together a whole sector: there is nothing to trade.
-    template <int Columns>
-    static __device__ void exchange(f32* target, const Accumulator<Columns>& o, int i,
-                                    int32 columns = Columns) {
+    template <class Sums>
+    static __device__ void exchange(f32* target, const Sums& o, int i, int32 columns = Sums::kAllColumns) {
         if (target == nullptr) return;
-#pragma unroll
-        for (int j = 0; j < Columns / 8; ++j)
-            if (j * 8 < columns) two(target + j * 8 + fragment_column(), o[j][2 * i], o[j][2 * i + 1]);
+        o.for_each_run(i, [&](int run, int32 column, const float(&x)[Sums::kRun]) {
+            if (run * Sums::kRunPitch >= columns) return;
+            if constexpr (Sums::kRun == 2) {
+                two(target + column, x[0], x[1]);
+            } else {
+                const uint32 four[4] = {__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
+                                        __float_as_uint(x[3])};
+                store_16_bytes<kAlignment>(target + column, four);
+            }
+        });
     }
-    template <int Columns>
-    static __device__ void exchange(f32* target, const SpreadAccumulator<Columns>& o, int i,
-                                    int32 columns = Columns) {
-        if (target == nullptr) return;
-#pragma unroll
-        for (int b = 0; b < Columns / 16; ++b) {
-            if (b * 16 >= columns) break;
-            const float4 x = o.four(b, i);
-            const uint32 bits[4] = {__float_as_uint(x.x), __float_as_uint(x.y), __float_as_uint(x.z),
-                                    __float_as_uint(x.w)};
-            store_16_bytes<kAlignment>(target + b * 16 + spread_column(), bits);
-        }
+
+  private:
+    static __device__ uint64 bits(float low, float high) {
+        return __float_as_uint(low) | uint64(__float_as_uint(high)) << 32;
     }
 };
 
@@ -293,9 +273,9 @@ struct Epilogue {
     // A thread's two rows of an accumulator from registers, as O, or where they are a part of it as the
     // partial results at place(row). `correction`: what O and its sums have to be multiplied by to be
     // relative to `maximum`; the sums have been.
-    template <int Columns, class Place>
-    __device__ void store_exchanged(const PackedRow (&rows)[2], bool is_part, const Place& place,
-                                    Accumulator<Columns>& o, const float (&maximum)[2], const float (&sum)[2],
+    template <class Sums, class Place>
+    __device__ void store_exchanged(const PackedRow (&rows)[2], bool is_part, const Place& place, Sums& o,
+                                    const float (&maximum)[2], const float (&sum)[2],
                                     const float (&correction)[2]) const {
         RowResult result[2];
         float factor[2];

@@ -77,15 +77,15 @@ __device__ void scale_columns(Scores& s, SharedAddress scales) {
 }
 
 // Adds the columns of `part` times their keys' scales.
-template <int Keys>
-__device__ void add_scaled_columns(Accumulator<Keys>& s, const Accumulator<Keys>& part,
-                                   SharedAddress scales) {
+template <class Scores>
+__device__ void add_scaled_columns(Scores& s, const Scores& part, SharedAddress scales) {
+    constexpr int kEach = 2 * Scores::kRows;
+    s.for_each_columns(part, [&](int column, float(&x)[kEach], const float(&of_part)[kEach]) {
+        const float2 of_keys = load_two_scales(scales, column + Scores::first_column());
 #pragma unroll
-    for (int j = 0; j < Keys / 8; ++j) {
-        const float2 of_keys = load_two_scales(scales, j * 8 + fragment_column());
-#pragma unroll
-        for (int i = 0; i < 4; ++i) s[j][i] = fmaf(part[j][i], i % 2 == 0 ? of_keys.x : of_keys.y, s[j][i]);
-    }
+        for (int i = 0; i < kEach; ++i)
+            x[i] = fmaf(of_part[i], i % 2 == 0 ? of_keys.x : of_keys.y, x[i]);
+    });
 }
 
 // A weight times the scale of its value. One of a key that the row does not see is 0, be the scale NaN.

@@ -16,14 +16,15 @@ __device__ inline int32 fragment_column() { return threadIdx.x % 4 * 2; }
 // The sum of products, in fp32: element [j][2 * i + c] is of row i and column 8 * j + fragment_column() + c.
 //
 // Whatever is done to scores one by one knows no more of a fragment than that a thread has kRows rows of it,
-// of each kColumns columns, neighbours in pairs, of which the first is first_column(); and goes through them
-// by for_each() and for_each_pair(), which name columns by their distance from that one. Products alone know
-// the layout. The accumulators of another instruction are another such fragment.
+// and of each row kColumns columns, neighbours in pairs. The first is first_column(); for_each() and
+// for_each_pair() name columns by their distance from it. Stores go through a row by for_each_run(). Products
+// alone know the layout. The accumulators of another instruction are another such fragment.
 template <int Columns>
 struct Accumulator {
     static constexpr int kFragments = Columns / 8;
-    static constexpr int kRows = 2, kColumns = Columns / 4;
-    static constexpr int kPairPitch = 8;  // columns from one pair to the next
+    static constexpr int kRows = 2, kColumns = Columns / 4, kAllColumns = Columns;
+    static constexpr int kPairPitch = 8;            // columns from one pair to the next
+    static constexpr int kRun = 2, kRunPitch = 8;  // neighbours that are stored together
 
     float values[kFragments][4];
 
@@ -57,6 +58,30 @@ struct Accumulator {
     __device__ void for_each_columns(const F& f) {
 #pragma unroll
         for (int j = 0; j < kFragments; ++j) f(j * 8, values[j]);
+    }
+    // The same with those of `other`, which are at the same places.
+    template <class F>
+    __device__ void for_each_columns(const Accumulator& other, const F& f) {
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) f(j * 8, values[j], other.values[j]);
+    }
+    // f(value, that of `other` at the same place), of a row.
+    template <class F>
+    __device__ void for_each(int row, const Accumulator& other, const F& f) {
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) {
+#pragma unroll
+            for (int c = 2 * row; c < 2 * row + 2; ++c) f(values[j][c], other.values[j][c]);
+        }
+    }
+    // f(run, column, values): of a row, `column` counted from the fragment's first.
+    template <class F>
+    __device__ void for_each_run(int row, const F& f) const {
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) {
+            const float x[kRun] = {values[j][2 * row], values[j][2 * row + 1]};
+            f(j, j * kRunPitch + fragment_column(), x);
+        }
     }
     // The largest of a row, and `least`.
     __device__ float top(int row, float least) const {
@@ -115,35 +140,37 @@ struct Accumulator {
 template <int Columns>
 struct SpreadAccumulator : Accumulator<Columns> {
     static_assert(Columns % 16 == 0);
+    static constexpr int kRun = 4, kRunPitch = 16;
 
-    // Its four columns of the b-th 16 of row i.
-    __device__ float4 four(int b, int i) const {
-        const float(&even)[4] = (*this)[2 * b], (&odd)[4] = (*this)[2 * b + 1];
-        return make_float4(even[2 * i], odd[2 * i], even[2 * i + 1], odd[2 * i + 1]);
+    // The first of the thread's four columns, of 16.
+    static __device__ int32 spread_column() { return threadIdx.x % 4 * 4; }
+
+    template <class F>
+    __device__ void for_each_run(int row, const F& f) const {
+#pragma unroll
+        for (int b = 0; b < Columns / kRunPitch; ++b) {
+            const float(&even)[4] = (*this)[2 * b], (&odd)[4] = (*this)[2 * b + 1];
+            const float x[kRun] = {even[2 * row], odd[2 * row], even[2 * row + 1], odd[2 * row + 1]};
+            f(b, b * kRunPitch + spread_column(), x);
+        }
     }
 };
 
-// The first of the thread's four columns, of 16.
-__device__ inline int32 spread_column() { return threadIdx.x % 4 * 4; }
-
-// A thread's columns of row i, of which the first `columns` count, to a row in fp32.
-template <int Columns>
-__device__ inline void store_row(float* row, const Accumulator<Columns>& sums, int i,
-                                 int32 columns = Columns) {
-#pragma unroll
-    for (int j = 0; j < Columns / 8; ++j) {
-        if (j * 8 < columns)
-            *reinterpret_cast<float2*>(row + j * 8 + fragment_column()) =
-                make_float2(sums[j][2 * i], sums[j][2 * i + 1]);
-    }
+// A run of columns in fp32.
+__device__ inline void store_run(float* target, const float (&x)[2]) {
+    *reinterpret_cast<float2*>(target) = make_float2(x[0], x[1]);
 }
-template <int Columns>
-__device__ inline void store_row(float* row, const SpreadAccumulator<Columns>& sums, int i,
-                                 int32 columns = Columns) {
-#pragma unroll
-    for (int b = 0; b < Columns / 16; ++b) {
-        if (b * 16 < columns) *reinterpret_cast<float4*>(row + b * 16 + spread_column()) = sums.four(b, i);
-    }
+__device__ inline void store_run(float* target, const float (&x)[4]) {
+    *reinterpret_cast<float4*>(target) = make_float4(x[0], x[1], x[2], x[3]);
+}
+
+// A thread's columns of row i to a row in fp32: those below `columns`, a multiple of the runs' pitch or more
+// than there are.
+template <class Sums>
+__device__ inline void store_row(float* row, const Sums& sums, int i, int32 columns = Sums::kAllColumns) {
+    sums.for_each_run(i, [&](int run, int32 column, const float(&x)[Sums::kRun]) {
+        if (run * Sums::kRunPitch < columns) store_run(row + column, x);
+    });
 }
 
 // The A operand of a product that sums over `Columns`: 16 of them a step, two 16-bit elements a register.

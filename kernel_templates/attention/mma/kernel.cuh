@@ -47,14 +47,15 @@ struct AttentionMma : MmaAttention<Config, AttentionMma<Config>> {
     const int32 warp_key = threadIdx.x / 32 / Config::warps_q * kWarpKeys;
 
     using Logits = Accumulator<kStepKeys>;
+    using Output = typename Operands::template Output<kVo>;
     OnlineSoftmax softmax;
-    typename Operands::template Output<kVo> o = {};
+    Output o = {};
     OperandA<kQueriesInRegisters ? kQk : 16> q;
 
     RowUnit units[kTokenScales ? 2 : 1];  // that the rows of o are in
 
     // With absolute_cuts.
-    FoldedRows<kVo, kWarps, false> folded{memory + Config::layout.state};
+    FoldedRows<Output, kWarps, false> folded{memory + Config::layout.state};
     bool is_cut = false;  // before the piece at hand
 
     __device__ void begin() {

@@ -46,6 +46,7 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
     // A slice of 8 keys has one fragment, and each product would wait for the one before: two chains of them.
     static constexpr int kChains = kWarpKeys == 8 ? 2 : 1;
     using Logits = Accumulator<kWarpKeys>;
+    using Output = typename Operands::template Output<kColumns>;
 
     // The warp's keys in Q K^T, and the first of its columns in P V.
     const int32 warp_slice = threadIdx.x / 32 / Config::warps_q;
@@ -53,14 +54,14 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
 
     float sum[2] = {0.0f, 0.0f};  // of the rows of S, of this thread's columns
     float maximum[kRowTiles][2];  // of the rows of O, of which the warp's rows of S are some
-    typename Operands::template Output<kColumns> o[kRowTiles] = {};
+    Output o[kRowTiles] = {};
     RowUnit units[kRowTiles][kTokenScales ? 2 : 1];  // that the rows of o are in
     OperandA<kQueriesInRegisters ? kQk : 16> q;
 
     // With absolute_cuts: what was found before the rows' last cuts. Each warp has all maxima and sums.
     static constexpr bool kStatesInRegisters =
         abi::mma_states_in_registers(true, {.key_value = sizeof(typename Config::KeyValue)});
-    FoldedTiles<kColumns, kWarps, kRowTiles, kStatesInRegisters> folded{memory + Config::layout.state};
+    FoldedTiles<Output, kWarps, kRowTiles, kStatesInRegisters> folded{memory + Config::layout.state};
 
     __device__ void begin() {
         if constexpr (Config::absolute_cuts) folded.begin();
@@ -255,11 +256,7 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
         float top[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            top[i] = -infinity();
-#pragma unroll
-            for (int j = 0; j < kWarpKeys / 8; ++j)
-                top[i] = fmaxf(top[i], fmaxf(s[j][2 * i], s[j][2 * i + 1]));
-            top[i] = row_max(top[i]);
+            top[i] = row_max(s.top(i, -infinity()));
             if (lane % 4 == 0) of_slice(warp_slice, warp_row + fragment_row(lane, i)) = top[i];
         }
         if constexpr (kTokenScales) show_top_weights(s, n, top);
