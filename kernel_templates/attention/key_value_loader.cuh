@@ -11,24 +11,13 @@
 
 namespace attnsmith {
 
-template <bool Latent, class Config>
-struct KeyElement {
-    using Type = typename Config::KeyValue;
-};
-template <class Config>
-struct KeyElement<true, Config> {
-    using Type = typename Config::Position;
-};
-
 template <class Config>
 struct KeyValueStages {
     static constexpr abi::KeyValueRing kRing = Config::layout.ring;
     static constexpr int kThreads = kThreadsOf<Config>;
     static constexpr int kOffsetTiles = abi::key_offset_tiles(Config::stages);
 
-    // With latents it is the columns of the position.
-    using Key = typename KeyElement<Config::latent, Config>::Type;
-    using KeyTile = SwizzledTile<Key, Config::tile_kv, Config::head_dim_qk>;
+    using KeyTile = SwizzledTile<typename ColumnsOf<Config>::Key, Config::tile_kv, Config::head_dim_qk>;
     using ValueTile = SwizzledTile<typename Config::KeyValue, Config::tile_kv, Config::head_dim_vo>;
 
     SharedAddress base;
@@ -46,7 +35,7 @@ struct KeyValueStages {
     // The `which`-th scales of the keys of key tile n.
     __device__ SharedAddress token_scales(int32 n, int which) const {
         constexpr int32 kRow = Config::tile_kv * int32(sizeof(float));
-        constexpr int32 kEach = abi::token_scales(Config::latent, Config::scale_blocks);
+        constexpr int32 kEach = TokenScales<Config>::kEach;
         return base + kRing.scales + (n % abi::scale_tiles(Config::stages) * kEach + which) * kRow;
     }
 };
@@ -60,7 +49,7 @@ static_assert(sizeof(KeyOffsets) == abi::kKeyOffsetBytes);
 template <class Config>
 struct KeyValueLoader {
     using KeyValue = typename Config::KeyValue;
-    using Key = typename KeyValueStages<Config>::Key;
+    using Key = typename ColumnsOf<Config>::Key;
     using PageId = typename Config::Index;
     using Stages = KeyValueStages<Config>;
     static constexpr int kThreads = Stages::kThreads;
@@ -89,12 +78,8 @@ struct KeyValueLoader {
           first(read.first),
           count(max(read.end - read.first, 0)),
           status(status_word) {
-        k = static_cast<const Key*>(args.k);
+        k = ColumnsOf<Config>::keys(args);
         v = static_cast<const KeyValue*>(args.v);
-        // In latent attention the columns of the position come behind the others, unless they are apart.
-        if constexpr (Config::latent && sizeof(Key) == sizeof(KeyValue)) {
-            if (k == nullptr) k = static_cast<const Key*>(args.v) + Config::head_dim_vo;
-        }
         kv_head = tile.kv_head;
         k += tile.kv_head * args.k_head_stride;
         v += tile.kv_head * args.v_head_stride;

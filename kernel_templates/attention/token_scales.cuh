@@ -6,19 +6,20 @@
 //   where it is 2^28 times less than the largest.
 #pragma once
 
-#include "abi/attention_arguments.h"
 #include "abi/key_value_ring.h"
+#include "attention/columns.cuh"
 #include "common/fragment.cuh"
 #include "common/math.cuh"
 #include "common/shared.cuh"
 
 namespace attnsmith {
 
-// Those of one key and its value: the key's, then the value's; of latents, which are both, those of the
-// blocks of columns.
+// Those of one key and its value: the key's, of its blocks of columns, then the value's, if it has its own.
 template <class Config>
 struct TokenScales {
-    static constexpr int kEach = abi::token_scales(Config::latent, Config::scale_blocks);
+    using Columns = ColumnsOf<Config>;
+    static constexpr int kKey = Columns::kKeyScales, kEach = kKey + Columns::kValueScales;
+    static_assert(kEach == abi::token_scales(Config::latent, Config::scale_blocks));
 
     float values[kEach > 0 ? kEach : 1];
 
@@ -33,15 +34,11 @@ struct TokenScales {
     __device__ void load(const abi::AttentionArguments& args, int32 kv_head, int64 outer, int64 token) {
         const float* const of_key = args.k_scale + kv_head * args.k_scale_head_stride +
                                     outer * args.k_scale_batch_stride + token * args.k_scale_token_stride;
-        if constexpr (Config::latent) {
 #pragma unroll
-            for (int i = 0; i < kEach; ++i) values[i] = of_key[i * args.scale_block_stride];
-        } else {
-            values[0] = *of_key;
-            values[kEach - 1] =
-                args.v_scale[kv_head * args.v_scale_head_stride + outer * args.v_scale_batch_stride +
-                             token * args.v_scale_token_stride];
-        }
+        for (int i = 0; i < kKey; ++i) values[i] = of_key[i * args.scale_block_stride];
+        if constexpr (Columns::kValueScales > 0)
+            values[kKey] = args.v_scale[kv_head * args.v_scale_head_stride +
+                                        outer * args.v_scale_batch_stride + token * args.v_scale_token_stride];
     }
 
     // Whether all are ordinary numbers above 0. Where one is not, all become NaN: so the key's logits are,

@@ -49,7 +49,7 @@ struct MmaLoadsBase {
     // Looks the first keys up, and asks for the queries.
     __device__ void start_with_queries(const QueryTile& tile) {
         loader.template publish_first<kPublished>(blocks.first);
-        MmaQueryLoader<Config>::load(pipeline, tile);
+        MmaQueries<Config>::load(pipeline, tile);
         copy_commit();
         if constexpr (Config::paged) __syncthreads();
     }
@@ -143,15 +143,13 @@ struct MmaLoadsTogether : MmaLoadsBase<Config> {
     __device__ void before_values(int32) { __syncthreads(); }
 };
 
-template <bool Latent, class Config>
-struct MmaLoadsOf {
-    using Type = MmaLoadsByTurns<Config>;
+template <class Config, class Columns = ColumnsOf<Config>>
+struct MmaLoads : MmaLoadsByTurns<Config> {
+    using MmaLoadsByTurns<Config>::MmaLoadsByTurns;
 };
 template <class Config>
-struct MmaLoadsOf<true, Config> {
-    using Type = MmaLoadsTogether<Config>;
+struct MmaLoads<Config, LatentColumns<Config>> : MmaLoadsTogether<Config> {
+    using MmaLoadsTogether<Config>::MmaLoadsTogether;
 };
-template <class Config>
-using MmaLoads = typename MmaLoadsOf<Config::latent, Config>::Type;
 
 }  // namespace attnsmith

@@ -33,14 +33,7 @@ struct StoredOperands {
                                            float scale, float (&product_scale)[2]) {
         float* const factors = reinterpret_cast<float*>(memory + Config::layout.row_factors);
         if constexpr (kConverts) {
-            constexpr int kThreads = kThreadsOf<Config>;
-            if constexpr (!Config::latent)
-                queries_to_fp16(Config::tile_q, kThreads, factors, pipeline.queries());
-            else if constexpr (Config::head_dim_qk == 0 || sizeof(typename Config::Position) > 1)
-                queries_to_fp16(Config::tile_q, kThreads, factors, pipeline.latent_queries());
-            else
-                queries_to_fp16(Config::tile_q, kThreads, factors, pipeline.latent_queries(),
-                                pipeline.queries());
+            MmaQueries<Config>::to_fp16(pipeline, factors);
             __syncthreads();
         }
 #pragma unroll

@@ -21,10 +21,7 @@ struct RowGather {
     using KeyTile = typename PersistentPipeline<Config>::KeyTile;
     static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
     static constexpr int kChunkElements = 16 / kElementBytes;
-    static constexpr bool kLatent = Config::latent;
     static constexpr int kHeadDim = Loaded::kHeadDim, kPanels = Loaded::kPanels;
-    static constexpr bool kHasPosition = Loaded::kHasPosition;
-    static constexpr int kAllColumns = kLatent ? Config::head_dim_vo + Config::head_dim_qk : kHeadDim;
     static constexpr int kPanelColumns = abi::panel_elements(kElementBytes);
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kChunks = abi::kPanelBytes / 16;  // of a panel's row, a lane each
@@ -41,7 +38,7 @@ struct RowGather {
         constexpr int kRows = kKeys / 32;
         const abi::AttentionArguments& attention = args.attention;
         const PageId* const page_ids = pages_of<PageId>(attention, work.sequence);
-        const void* const zeros = zero_row<kAllColumns / kChunkElements>;
+        const void* const zeros = zero_row<Loaded::kRowColumns / kChunkElements>;
         const uint32 first_key = n * kKeys + lane;
         const uint32 first_read = work.mask.read.first, count = work.mask.read.end - work.mask.read.first;
         PageId ids[kRows];
@@ -51,7 +48,7 @@ struct RowGather {
             ids[i] = *(key - first_read < count ? page_ids + page_of(attention, key)
                                                 : static_cast<const PageId*>(zeros));
         }
-        const TensorRows rows = Values || kLatent ? values() : keys();
+        const TensorRows rows = Loaded::kAreValues ? values() : keys();
         const TensorRows position = has_own_position() ? keys() : TensorRows{};
         bool out_of_range = false;
 #pragma unroll
@@ -75,8 +72,8 @@ struct RowGather {
 
     // Copies the rows that were found.
     __device__ void copy_rows(const KeyTile& target) const {
-        copy_panels<kHeadDim>(target, Values, kLatent && Values ? kHeadDim * kElementBytes : 0);
-        if constexpr (kHasPosition)
+        copy_panels<kHeadDim>(target, Values, Loaded::kFirstColumn * kElementBytes);
+        if constexpr (Loaded::kHasPosition)
             copy_panels<Config::head_dim_qk>(target.panel(kPanels),
                                              has_own_position() ? kPosition : int(Values),
                                              has_own_position() ? 0 : Config::head_dim_vo * kElementBytes);
@@ -98,8 +95,7 @@ struct RowGather {
         const abi::AttentionArguments& a = args.attention;
         return {reinterpret_cast<uint64>(a.v), a.v_batch_stride, a.v_token_stride, a.v_head_stride};
     }
-    // Else the columns of the position lie behind the latents'.
-    __device__ bool has_own_position() const { return kHasPosition && args.attention.k != nullptr; }
+    __device__ bool has_own_position() const { return Loaded::has_own_position(args); }
 
     // So many columns of each row of a list, from a byte of it on, eight lanes a row.
     template <int Columns>

@@ -28,7 +28,7 @@ __device__ void persistent_kernel(const abi::PersistentArguments& args, const Co
         pipeline.init();
         prefetch_map(args.q);
         if constexpr (!Config::gather) {
-            if (!Config::latent || args.attention.k) prefetch_map(args.k);
+            if (LoadedColumns<Config, false>::has_key_map(args)) prefetch_map(args.k);
             prefetch_map(args.v);
         }
     }

@@ -12,11 +12,7 @@ namespace attnsmith {
 template <class Config>
 struct QueryLoader {
     using Pipeline = PersistentPipeline<Config>;
-    static constexpr int kElementBytes = sizeof(typename Config::Query);
-    static constexpr int kLatentPanels =
-        Config::latent ? abi::panels_of(Config::head_dim_vo, kElementBytes) : 0;
-    static constexpr int kPanels = kLatentPanels + abi::panels_of(Config::head_dim_qk, kElementBytes);
-    static constexpr int kPanelColumns = abi::panel_elements(kElementBytes);
+    using Panels = QueryPanels<Config>;
 
     const abi::PersistentArguments& args;
     const Pipeline& pipeline;
@@ -36,14 +32,12 @@ struct QueryLoader {
             const Barrier full = queries.full(at.stage);
             queries.wait_empty(at);
             if (lane == 0) {
-                full.expect(kPanels * rows * abi::kPanelBytes);
+                full.expect(Panels::kPanels * rows * abi::kPanelBytes);
 #pragma unroll 1
-                for (int panel = 0; panel < kPanels; ++panel) {
-                    // Columns of the position have a tensor of their own, or lie behind the others.
-                    const bool is_apart = Config::latent && panel == kLatentPanels && args.attention.q_pe;
-                    tma_load(pipeline.q(warpgroup).panel(panel).start, is_apart ? args.q_pe : args.q, full,
-                             is_apart ? 0 : panel * kPanelColumns, work.heads.first, token,
-                             args.attention.q_indptr ? 0 : work.sequence.batch);
+                for (int panel = 0; panel < Panels::kPanels; ++panel) {
+                    const PanelColumns columns = Panels::of(args, panel);
+                    tma_load(pipeline.q(warpgroup).panel(panel).start, columns.map, full, columns.first,
+                             work.heads.first, token, args.attention.q_indptr ? 0 : work.sequence.batch);
                 }
             }
             __syncwarp();

@@ -26,16 +26,13 @@
 #include "attention/block_cursor.cuh"
 #include "attention/cuts.cuh"
 #include "attention/operand_stage.cuh"
+#include "attention/persistent/columns.cuh"
 #include "attention/shares.cuh"
 #include "common/barrier.cuh"
 #include "common/fragment.cuh"
 #include "common/panel_tile.cuh"
 
 namespace attnsmith {
-
-// Bytes of an element of K and V as it is multiplied.
-template <class Config>
-inline constexpr int32 kOperandBytes = abi::operand_bytes(Config::shape);
 
 // Warpgroups that have rows of their own.
 template <class Config>
@@ -77,47 +74,6 @@ struct WorkTile {
     }
 };
 static_assert(sizeof(WorkTile) <= abi::kWorkBytes && abi::kWorkBytes % 16 == 0);
-
-// What a panel holds: some columns of a tensor.
-struct PanelColumns {
-    const abi::TensorMap& map;
-    int32 first;
-};
-
-// The columns that the K loader, or the V loader, brings of each key.
-template <bool Latent, class Config, bool Values>
-struct ColumnsOf {
-    static constexpr int kHeadDim = Values ? Config::head_dim_vo : Config::head_dim_qk;
-    static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
-    static constexpr int kPanels = abi::panels_of(kHeadDim, kElementBytes);
-    static constexpr bool kHasPosition = false;  // and the position's, in a panel more
-    static constexpr bool kAreValues = Values;   // which P is multiplied by, so that unseen rows are cleared
-
-    static __device__ PanelColumns of(const abi::PersistentArguments& args, int panel) {
-        return {Values ? args.v : args.k, panel * abi::panel_elements(kElementBytes)};
-    }
-};
-// Latents are divided between the two, since one warp would take too long, and the V loader brings the
-// position's columns as well.
-template <class Config, bool Values>
-struct ColumnsOf<true, Config, Values> {
-    static constexpr int kHeadDim = Config::head_dim_vo / 2;
-    static constexpr int kElementBytes = sizeof(typename Config::KeyValue);
-    static constexpr int kPanels = abi::panels_of(kHeadDim, kElementBytes);
-    static constexpr bool kHasPosition = Values && Config::head_dim_qk > 0;
-    static constexpr bool kAreValues = true;
-
-    static __device__ PanelColumns of(const abi::PersistentArguments& args, int panel) {
-        if (panel < kPanels) return {args.v, Values * kHeadDim + panel * abi::panel_elements(kElementBytes)};
-        return args.attention.k ? PanelColumns{args.k, 0} : PanelColumns{args.v, Config::head_dim_vo};
-    }
-};
-template <class Config, bool Values>
-struct LoadedColumns : ColumnsOf<Config::latent, Config, Values> {
-    using Base = ColumnsOf<Config::latent, Config, Values>;
-    static constexpr int kPieces = abi::column_pieces(Config::shape, Values);
-    static constexpr int kWidenedPanels = abi::panels_of(Base::kHeadDim, kOperandBytes<Config>);
-};
 
 // A thread's two rows of an accumulator: which of its warpgroup's they are is the same in every tile.
 struct ThreadRows {

@@ -1,0 +1,51 @@
+// Which columns the keys and values of a kernel have, and in which tensors, as a type: what loaders, scales
+// and queries need to know of latent attention.
+#pragma once
+
+#include "abi/attention_arguments.h"
+
+namespace attnsmith {
+
+// K and V are two tensors.
+template <class Config>
+struct SeparateColumns {
+    using KeyValue = typename Config::KeyValue;
+    using Key = KeyValue;                       // of tiles of keys
+    static constexpr int kValueScales = Config::scale_blocks > 0;  // that a token has of its own
+    static constexpr int kKeyScales = kValueScales;
+
+    // The columns of key tiles, of the first key of all.
+    static __device__ const Key* keys(const abi::AttentionArguments& args) {
+        return static_cast<const Key*>(args.k);
+    }
+};
+
+// Latents are the values and most of each key; tiles of keys have the rest, the columns of the position.
+template <class Config>
+struct LatentColumns {
+    using KeyValue = typename Config::KeyValue;
+    using Key = typename Config::Position;
+    static constexpr int kValueScales = 0;  // a latent has scales once, for each block of its columns
+    static constexpr int kKeyScales = Config::scale_blocks;
+
+    // In a tensor of their own, or behind the latents' columns.
+    static __device__ const Key* keys(const abi::AttentionArguments& args) {
+        if constexpr (sizeof(Key) == sizeof(KeyValue)) {
+            if (args.k == nullptr) return static_cast<const Key*>(args.v) + Config::head_dim_vo;
+        }
+        return static_cast<const Key*>(args.k);
+    }
+};
+
+template <bool Latent, class Config>
+struct ColumnsType {
+    using Type = SeparateColumns<Config>;
+};
+template <class Config>
+struct ColumnsType<true, Config> {
+    using Type = LatentColumns<Config>;
+};
+template <class Config>
+using ColumnsOf = typename ColumnsType<Config::latent, Config>::Type;
+
+}  // namespace attnsmith
