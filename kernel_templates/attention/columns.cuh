@@ -3,6 +3,7 @@
 #pragma once
 
 #include "abi/attention_arguments.h"
+#include "abi/key_value_ring.h"
 
 namespace attnsmith {
 
@@ -11,8 +12,9 @@ template <class Config>
 struct SeparateColumns {
     using KeyValue = typename Config::KeyValue;
     using Key = KeyValue;                       // of tiles of keys
-    static constexpr int kValueScales = Config::scale_blocks > 0;  // that a token has of its own
-    static constexpr int kKeyScales = kValueScales;
+    // That a token has of its own.
+    static constexpr int kScales = abi::token_scales(false, Config::scale_blocks);
+    static constexpr int kValueScales = kScales / 2, kKeyScales = kScales - kValueScales;
 
     // The columns of key tiles, of the first key of all.
     static __device__ const Key* keys(const abi::AttentionArguments& args) {
@@ -25,8 +27,9 @@ template <class Config>
 struct LatentColumns {
     using KeyValue = typename Config::KeyValue;
     using Key = typename Config::Position;
-    static constexpr int kValueScales = 0;  // a latent has scales once, for each block of its columns
-    static constexpr int kKeyScales = Config::scale_blocks;
+    // One for each block of a latent's columns.
+    static constexpr int kScales = abi::token_scales(true, Config::scale_blocks);
+    static constexpr int kValueScales = 0, kKeyScales = kScales;
 
     // In a tensor of their own, or behind the latents' columns.
     static __device__ const Key* keys(const abi::AttentionArguments& args) {

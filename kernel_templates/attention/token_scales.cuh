@@ -6,7 +6,6 @@
 //   where it is 2^28 times less than the largest.
 #pragma once
 
-#include "abi/key_value_ring.h"
 #include "attention/columns.cuh"
 #include "common/fragment.cuh"
 #include "common/math.cuh"
@@ -18,8 +17,7 @@ namespace attnsmith {
 template <class Config>
 struct TokenScales {
     using Columns = ColumnsOf<Config>;
-    static constexpr int kKey = Columns::kKeyScales, kEach = kKey + Columns::kValueScales;
-    static_assert(kEach == abi::token_scales(Config::latent, Config::scale_blocks));
+    static constexpr int kKey = Columns::kKeyScales, kEach = Columns::kScales;
 
     float values[kEach > 0 ? kEach : 1];
 

@@ -9,6 +9,7 @@
 #include "attention/mask.cuh"
 #include "attention/mma/stored_operands.cuh"
 #include "common/element.cuh"
+#include "common/fragment.cuh"
 
 namespace attnsmith {
 
@@ -16,8 +17,16 @@ namespace attnsmith {
 //   begin()                          what rows have before their first key
 //   load_queries()                   fragments of Q to registers, where these are kept there
 //   step(loads, n, coverage)         a block of keys
-//   cut(key, places)                 before `key`, of a part that goes on behind it
-//   close(places, blocks)            behind the last key of these blocks
+//   multiplies()                     whether the thread has rows
+//   first_row()                      of the tile's, the first of the thread's row tiles
+//   sums(t), units_of(t), maximum(t) O of its row tiles, their units and the rows' maxima
+//   folded, has_folded()             with absolute cuts: what was found before the rows' last cuts
+//   add_up(sum)                      the softmax's sums, over all threads that have some of a row's keys
+//   begin_again(t, i, here)          after a cut, row i of tile t, if it is cut here
+//   go_on(key)                       then, for what it has of its own
+//   finish(blocks)                   after the last key, by all threads
+//   store_part(place, sum)           rows as partial results
+//   store(place, sum)                rows at the end, as O or as partial results
 template <class Config, class Kernel>
 struct MmaAttention {
     using Operands = StoredOperands<Config>;
@@ -73,11 +82,71 @@ struct MmaAttention {
             const int32 end = blocks.end_key(n);
             kernel.step(loads, n, blocks.coverage(n, tile_mask));
             if constexpr (Config::absolute_cuts) {
-                if (end % abi::kLeastCut == 0 && blocks.has(blocks.next(n))) kernel.cut(end, places);
+                if (end % abi::kLeastCut == 0 && blocks.has(blocks.next(n))) cut(end, places);
             }
         }
         copy_wait<0>();
-        kernel.close(places, blocks);
+        close(places, blocks);
+    }
+
+    // Before `key`, of a part that goes on behind it, rows are cut that have a cut there.
+    __device__ void cut(int32 key, const PartPlaces& places) {
+        Kernel& kernel = static_cast<Kernel&>(*this);
+        if (!kernel.multiplies() || (places.are_apart() && key % places.length != 0)) return;
+        float sum[Kernel::kRowTiles][2];
+        kernel.add_up(sum);
+        // Found again, not kept in registers while the keys went by.
+        const int32 first_row = kernel.first_row();
+        const auto is_cut = [&](int t, int i) {
+            const PackedRow row = tile.row(first_row + t * 16 + fragment_row(lane, i));
+            return is_cut_before(key, args, tile.sequence, row.token);
+        };
+        if constexpr (kTokenScales) {
+            for_each_row<Kernel>([&](int t, int i) {
+                leave_unit(kernel.sums(t), i, kernel.units_of(t)[i], is_cut(t, i));
+            });
+        }
+        if (places.are_apart()) kernel.store_part(places.before(key), sum);
+        for_each_row<Kernel>([&](int t, int i) {
+            const bool here = is_cut(t, i);
+            if (!places.are_apart())
+                kernel.folded.of_tile(t).fold(i, here, kernel.sums(t), kernel.maximum(t)[i], sum[t][i],
+                                              args.scale_log2);
+            kernel.begin_again(t, i, here);
+        });
+        kernel.go_on(key);
+    }
+
+    template <class Places>
+    __device__ void close(const Places& places, const typename Loads::Blocks& blocks) {
+        Kernel& kernel = static_cast<Kernel&>(*this);
+        const int32 end = blocks.first_key(blocks.end);
+        kernel.finish(blocks);
+        if (!kernel.multiplies()) return;
+        float sum[Kernel::kRowTiles][2];
+        kernel.add_up(sum);
+#pragma unroll
+        for (int t = 0; t < Kernel::kRowTiles; ++t) leave_units(kernel.sums(t), kernel.units_of(t));
+        if constexpr (Config::absolute_cuts) {
+            if (kernel.has_folded() && !places.are_apart()) {
+#pragma unroll
+                for (int t = 0; t < Kernel::kRowTiles; ++t)
+                    kernel.folded.of_tile(t).close(kernel.sums(t), kernel.maximum(t), sum[t],
+                                                   args.scale_log2);
+            }
+        }
+        kernel.store(places.before(end), sum);
+    }
+
+  private:
+    // f(row tile, row of the thread's two).
+    template <class Rows, class F>
+    static __device__ void for_each_row(const F& f) {
+#pragma unroll
+        for (int t = 0; t < Rows::kRowTiles; ++t) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) f(t, i);
+        }
     }
 };
 

@@ -34,6 +34,7 @@ struct AttentionMma : MmaAttention<Config, AttentionMma<Config>> {
     using Base::kQk, Base::kVo, Base::kWarpKeys, Base::kWarps, Base::kWidens, Base::kQueriesInRegisters,
         Base::kTokenScales;
     using typename Base::Element, typename Base::Loads, typename Base::Operands, typename Base::Pipeline;
+    static constexpr int kRowTiles = 1;
     // That the running softmax takes at a time.
     static constexpr int kStepKeys = Config::absolute_cuts ? abi::kSoftmaxKeys : kWarpKeys;
     static constexpr int kSteps = kWarpKeys / kStepKeys;
@@ -55,7 +56,7 @@ struct AttentionMma : MmaAttention<Config, AttentionMma<Config>> {
     RowUnit units[kTokenScales ? 2 : 1];  // that the rows of o are in
 
     // With absolute_cuts.
-    FoldedRows<Output, kWarps, false> folded{memory + Config::layout.state};
+    FoldedTiles<Output, kWarps, 1, false> folded{memory + Config::layout.state};
     bool is_cut = false;  // before the piece at hand
 
     __device__ void begin() {
@@ -244,83 +245,73 @@ struct AttentionMma : MmaAttention<Config, AttentionMma<Config>> {
         }
     }
 
-    // Before `key`, of a part that goes on behind it, rows are cut that have a cut there.
-    __device__ void cut(int32 key, const PartPlaces& places) {
-        if (!multiplies() || (places.are_apart() && key % places.length != 0)) return;
-        int32 first_row = warp_row;
-        forget(first_row);
-        const PackedRow rows[2] = {tile.row(first_row + fragment_row(lane, 0)),
-                                   tile.row(first_row + fragment_row(lane, 1))};
-        float sum[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) sum[i] = row_sum(softmax.sum[i]);
-        if constexpr (kTokenScales) {
-#pragma unroll
-            for (int i = 0; i < 2; ++i)
-                leave_unit(o, i, units[i], is_cut_before(key, args, tile.sequence, rows[i].token));
-        }
-        if (places.are_apart()) store_partial(rows, places.before(key), sum);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const bool here = is_cut_before(key, args, tile.sequence, rows[i].token);
-            if (!places.are_apart()) folded.fold(i, here, o, softmax.maximum[i], sum[i], args.scale_log2);
-            if (!here) continue;
-            softmax.begin(i);
-            o.clear_row(i);
-        }
-        is_cut = true;
-    }
+    // ---- what MmaAttention asks for ----
 
-    template <class Places>
-    __device__ void close(const Places& places, const typename Loads::Blocks& blocks) {
-        const int32 end = blocks.first_key(blocks.end);
-        // o takes the place of q, whose layout it need not share. Where no tile was taken, no barrier has
-        // said yet that all threads' copies of q have landed and that all warps have read theirs.
+    // Not kept in a register while the keys go by.
+    __device__ int32 first_row() const {
+        int32 first = warp_row;
+        forget(first);
+        return first;
+    }
+    __device__ Output& sums(int) { return o; }
+    __device__ RowUnit (&units_of(int))[kTokenScales ? 2 : 1] { return units; }
+    __device__ float (&maximum(int))[2] { return softmax.maximum; }
+    __device__ bool has_folded() const { return is_cut; }
+
+    __device__ void add_up(float (&sum)[1][2]) const {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) sum[0][i] = row_sum(softmax.sum[i]);
+    }
+    __device__ void begin_again(int, int i, bool here) {
+        if (!here) return;
+        softmax.begin(i);
+        o.clear_row(i);
+    }
+    __device__ void go_on(int32) { is_cut = true; }
+
+    // o takes the place of q, whose layout it need not share. Where no tile was taken, no barrier has said
+    // yet that all threads' copies of q have landed and that all warps have read theirs.
+    __device__ void finish(const typename Loads::Blocks& blocks) const {
         if (blocks.is_empty()) __syncthreads();
-        if (!multiplies()) return;
-        softmax.close();
-        leave_units(o, units);
-        if constexpr (Config::absolute_cuts) {
-            if (is_cut && !places.are_apart()) folded.close(o, softmax.maximum, softmax.sum, args.scale_log2);
-        }
-        if constexpr (Config::warps_kv > 1)
-            join_warps(places.before(end));
-        else
-            store_rows(places.before(end));
     }
 
-    __device__ void join_warps(int32 place) const {
+    __device__ void store(int32 place, const float (&sum)[1][2]) const {
+        if constexpr (Config::warps_kv > 1)
+            join_warps(place, sum[0]);
+        else
+            store_rows(place, sum);
+    }
+
+    __device__ void store_part(int32 first_place, const float (&sum)[1][2]) const {
+        const int32 first = first_row();
+        const PackedRow rows[2] = {tile.row(first + fragment_row(lane, 0)),
+                                   tile.row(first + fragment_row(lane, 1))};
+        const auto place = [&](const PackedRow& row) { return first_place + tile.index(row); };
+        const Epilogue<Config, Config::alignment> epilogue{args, tile.sequence};
+        epilogue.store_partial_rows(rows, place, o, softmax.maximum, sum[0]);
+    }
+
+  private:
+    __device__ void join_warps(int32 place, const float (&sum)[2]) const {
         const WarpJoin<Config> warps(memory);
         warps.reuse_key_values();
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int32 row = fragment_row(lane, i);
             store_row(warps.row_o(row), o, i);
-            if (lane % 4 == 0) warps.row_ml(row) = make_float2(softmax.maximum[i], softmax.sum[i]);
+            if (lane % 4 == 0) warps.row_ml(row) = make_float2(softmax.maximum[i], sum[i]);
         }
         warps.store(tile, place);
     }
 
     // `place`: of the part's first row, where it is not the whole tile.
-    __device__ void store_rows(int32 place) const {
-        // The rows are found again, not kept in registers while the keys went by.
-        int32 first_row = warp_row;
-        forget(first_row);
+    __device__ void store_rows(int32 place, const float (&sum)[1][2]) const {
         if (part.is_whole()) {
             const Epilogue<Config, Config::alignment> epilogue{args, tile.sequence};
-            epilogue.store_staged(tile, first_row, pipeline.output(), o, softmax.maximum, softmax.sum);
+            epilogue.store_staged(tile, first_row(), pipeline.output(), o, softmax.maximum, sum[0]);
         } else {
-            const PackedRow rows[2] = {tile.row(first_row + fragment_row(lane, 0)),
-                                       tile.row(first_row + fragment_row(lane, 1))};
-            store_partial(rows, place, softmax.sum);
+            store_part(place, sum);
         }
-    }
-
-    __device__ void store_partial(const PackedRow (&rows)[2], int32 first_place,
-                                  const float (&sum)[2]) const {
-        const auto place = [&](const PackedRow& row) { return first_place + tile.index(row); };
-        const Epilogue<Config, Config::alignment> epilogue{args, tile.sequence};
-        epilogue.store_partial_rows(rows, place, o, softmax.maximum, sum);
     }
 };
 

@@ -53,7 +53,7 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
     const int32 first_column = threadIdx.x / 32 * kColumns;
 
     float sum[2] = {0.0f, 0.0f};  // of the rows of S, of this thread's columns
-    float maximum[kRowTiles][2];  // of the rows of O, of which the warp's rows of S are some
+    float maxima[kRowTiles][2];  // of the rows of O, of which the warp's rows of S are some
     Output o[kRowTiles] = {};
     RowUnit units[kRowTiles][kTokenScales ? 2 : 1];  // that the rows of o are in
     OperandA<kQueriesInRegisters ? kQk : 16> q;
@@ -66,7 +66,7 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
     __device__ void begin() {
         if constexpr (Config::absolute_cuts) folded.begin();
 #pragma unroll
-        for (int t = 0; t < kRowTiles; ++t) maximum[t][0] = maximum[t][1] = -infinity();
+        for (int t = 0; t < kRowTiles; ++t) maxima[t][0] = maxima[t][1] = -infinity();
     }
 
     __device__ void load_queries() {
@@ -325,8 +325,8 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
         for (int t = 0; t < kRowTiles; ++t) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                const Raised to = raised(maximum[t][i], t * 16 + fragment_row(lane, i));
-                maximum[t][i] = to.maximum;
+                const Raised to = raised(maxima[t][i], t * 16 + fragment_row(lane, i));
+                maxima[t][i] = to.maximum;
                 rescale[t][i] = to.rescale;
                 float inverse = 1.0f;
                 if constexpr (kTokenScales)
@@ -445,8 +445,17 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
         }
     }
 
-    // The sums of rows over all slices of keys. All have read the last tile's maxima.
-    __device__ void add_slices(float (&total)[kRowTiles][2]) const {
+    // ---- what MmaAttention asks for ----
+
+    static __device__ bool multiplies() { return true; }
+    static __device__ int32 first_row() { return 0; }
+    __device__ Output& sums(int t) { return o[t]; }
+    __device__ RowUnit (&units_of(int t))[kTokenScales ? 2 : 1] { return units[t]; }
+    __device__ float (&maximum(int t))[2] { return maxima[t]; }
+    static __device__ bool has_folded() { return true; }
+
+    // Over all slices of keys. All have read the last tile's maxima.
+    __device__ void add_up(float (&total)[kRowTiles][2]) const {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const float of_row = row_sum(sum[i]);
@@ -466,41 +475,13 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
         }
     }
 
-    __device__ void leave_all_units() {
-#pragma unroll
-        for (int t = 0; t < kRowTiles; ++t) leave_units(o[t], units[t]);
+    // By selection: behind a branch it would be computed ahead, and take registers that 16 rows of 512
+    // columns and their states do not leave.
+    __device__ void begin_again(int t, int i, bool here) {
+        maxima[t][i] = here ? -infinity() : maxima[t][i];
+        o[t].clear_row(i, here);
     }
-
-    // Before `key`, of a part that goes on behind it, rows are cut that have a cut there. What changes is
-    // selected: behind a branch it would be computed ahead, and take registers that 16 rows of 512 columns
-    // beside their states do not leave.
-    __device__ void cut(int32 key, const PartPlaces& places) {
-        if (places.are_apart() && key % places.length != 0) return;
-        float total[kRowTiles][2];
-        add_slices(total);
-        if constexpr (kTokenScales) {
-#pragma unroll
-            for (int t = 0; t < kRowTiles; ++t) {
-#pragma unroll
-                for (int i = 0; i < 2; ++i)
-                    leave_unit(o[t], i, units[t][i],
-                               is_cut_before(key, args, tile.sequence,
-                                             tile.row(t * 16 + fragment_row(lane, i)).token));
-            }
-        }
-        if (places.are_apart()) store_rows(places.before(key), total);
-#pragma unroll
-        for (int t = 0; t < kRowTiles; ++t) {
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const bool here =
-                    is_cut_before(key, args, tile.sequence, tile.row(t * 16 + fragment_row(lane, i)).token);
-                if (!places.are_apart())
-                    folded.of_tile(t).fold(i, here, o[t], maximum[t][i], total[t][i], args.scale_log2);
-                maximum[t][i] = here ? -infinity() : maximum[t][i];
-                o[t].clear_row(i, here);
-            }
-        }
+    __device__ void go_on(int32 key) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             sum[i] = is_cut_before(key, args, tile.sequence, tile.row(warp_row + fragment_row(lane, i)).token)
@@ -508,25 +489,11 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
                          : sum[i];
         }
     }
+    static __device__ void finish(const typename Loads::Blocks&) {}
 
-    template <class Places>
-    __device__ void close(const Places& places, const typename Loads::Blocks& blocks) {
-        const int32 end = blocks.first_key(blocks.end);
-        float total[kRowTiles][2];
-        add_slices(total);
-        leave_all_units();
-        if constexpr (Config::absolute_cuts) {
-            if (!places.are_apart()) {
-#pragma unroll
-                for (int t = 0; t < kRowTiles; ++t)
-                    folded.of_tile(t).close(o[t], maximum[t], total[t], args.scale_log2);
-            }
-        }
-        store_rows(places.before(end), total);
-    }
-
+    __device__ void store_part(int32 place, const float (&total)[kRowTiles][2]) { store(place, total); }
     // As O, or as the partial results whose first row's place this is.
-    __device__ void store_rows(int32 place, const float (&total)[kRowTiles][2]) {
+    __device__ void store(int32 place, const float (&total)[kRowTiles][2]) {
         const Epilogue<Config, Config::alignment> epilogue{args, tile.sequence};
 #pragma unroll
         for (int t = 0; t < kRowTiles; ++t) {
@@ -534,7 +501,7 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
             for (int i = 0; i < 2; ++i) {
                 const int32 in_tile = t * 16 + fragment_row(lane, i);
                 epilogue.store_columns(tile.row(in_tile), place < 0 ? -1 : place + in_tile, first_column,
-                                       o[t], i, maximum[t][i], total[t][i]);
+                                       o[t], i, maxima[t][i], total[t][i]);
             }
         }
     }
