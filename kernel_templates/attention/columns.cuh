@@ -11,7 +11,7 @@ namespace attnsmith {
 template <class Config>
 struct SeparateColumns {
     using KeyValue = typename Config::KeyValue;
-    using Key = KeyValue;                       // of tiles of keys
+    using Key = KeyValue;  // of tiles of keys
     // That a token has of its own.
     static constexpr int kScales = abi::token_scales(false, Config::scale_blocks);
     static constexpr int kValueScales = kScales / 2, kKeyScales = kScales - kValueScales;

@@ -75,8 +75,7 @@ struct OutputStore {
     // Row i of sums, its first columns, by the four lanes that share it, without shared memory. A null target
     // is not stored to.
     template <class Sums>
-    static __device__ void exchange(Output* target, const Sums& o, int i,
-                                    int32 columns = Sums::kAllColumns) {
+    static __device__ void exchange(Output* target, const Sums& o, int i, int32 columns = Sums::kAllColumns) {
         if constexpr (Sums::kRun == 2)
             trade(target, o, i, columns);
         else if (target != nullptr)

@@ -25,8 +25,8 @@ struct KeyInterval {
     __device__ bool is_empty() const { return end <= first; }
 };
 
-// What rows see of a block of keys: each row all of them, some, or none.
-enum class Coverage { full, partial, none };
+// Whether each row sees all keys of a block. Cursors leave out blocks that no row sees.
+enum class Coverage { full, partial };
 __device__ inline Coverage full_unless(bool hides_some) { return Coverage(hides_some); }
 
 // Keys that the query `token` sees: within its window, its chunk and its sequence. A new mask is a change of

@@ -35,8 +35,9 @@ struct TokenScales {
 #pragma unroll
         for (int i = 0; i < kKey; ++i) values[i] = of_key[i * args.scale_block_stride];
         if constexpr (Columns::kValueScales > 0)
-            values[kKey] = args.v_scale[kv_head * args.v_scale_head_stride +
-                                        outer * args.v_scale_batch_stride + token * args.v_scale_token_stride];
+            values[kKey] =
+                args.v_scale[kv_head * args.v_scale_head_stride + outer * args.v_scale_batch_stride +
+                             token * args.v_scale_token_stride];
     }
 
     // Whether all are ordinary numbers above 0. Where one is not, all become NaN: so the key's logits are,
@@ -78,8 +79,7 @@ __device__ void add_scaled_columns(Scores& s, const Scores& part, SharedAddress 
     s.for_each_columns(part, [&](int column, float(&x)[kEach], const float(&of_part)[kEach]) {
         const float2 of_keys = load_two_scales(scales, column + Scores::first_column());
 #pragma unroll
-        for (int i = 0; i < kEach; ++i)
-            x[i] = fmaf(of_part[i], i % 2 == 0 ? of_keys.x : of_keys.y, x[i]);
+        for (int i = 0; i < kEach; ++i) x[i] = fmaf(of_part[i], i % 2 == 0 ? of_keys.x : of_keys.y, x[i]);
     });
 }
 

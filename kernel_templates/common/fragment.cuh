@@ -23,7 +23,7 @@ template <int Columns>
 struct Accumulator {
     static constexpr int kFragments = Columns / 8;
     static constexpr int kRows = 2, kColumns = Columns / 4, kAllColumns = Columns;
-    static constexpr int kPairPitch = 8;            // columns from one pair to the next
+    static constexpr int kPairPitch = 8;           // columns from one pair to the next
     static constexpr int kRun = 2, kRunPitch = 8;  // neighbours that are stored together
 
     float values[kFragments][4];

@@ -102,9 +102,8 @@ struct MmaAttention {
             return is_cut_before(key, args, tile.sequence, row.token);
         };
         if constexpr (kTokenScales) {
-            for_each_row<Kernel>([&](int t, int i) {
-                leave_unit(kernel.sums(t), i, kernel.units_of(t)[i], is_cut(t, i));
-            });
+            for_each_row<Kernel>(
+                [&](int t, int i) { leave_unit(kernel.sums(t), i, kernel.units_of(t)[i], is_cut(t, i)); });
         }
         if (places.are_apart()) kernel.store_part(places.before(key), sum);
         for_each_row<Kernel>([&](int t, int i) {

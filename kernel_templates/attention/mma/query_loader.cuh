@@ -21,8 +21,9 @@ struct QuerySource {
     }
     // The columns of the position, which lie behind the `latents` others where they have no tensor.
     static __device__ QuerySource position(const abi::AttentionArguments& args, int32 latents) {
-        return {args.q_pe ? static_cast<const Query*>(args.q_pe) : static_cast<const Query*>(args.q) + latents,
-                args.q_pe_batch_stride, args.q_pe_token_stride, args.q_pe_head_stride};
+        return {
+            args.q_pe ? static_cast<const Query*>(args.q_pe) : static_cast<const Query*>(args.q) + latents,
+            args.q_pe_batch_stride, args.q_pe_token_stride, args.q_pe_head_stride};
     }
 };
 

@@ -53,7 +53,7 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
     const int32 first_column = threadIdx.x / 32 * kColumns;
 
     float sum[2] = {0.0f, 0.0f};  // of the rows of S, of this thread's columns
-    float maxima[kRowTiles][2];  // of the rows of O, of which the warp's rows of S are some
+    float maxima[kRowTiles][2];   // of the rows of O, of which the warp's rows of S are some
     Output o[kRowTiles] = {};
     RowUnit units[kRowTiles][kTokenScales ? 2 : 1];  // that the rows of o are in
     OperandA<kQueriesInRegisters ? kQk : 16> q;

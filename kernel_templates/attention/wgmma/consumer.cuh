@@ -54,7 +54,8 @@ struct WgmmaConsumer {
 
     // With absolute cuts. Two CTAs an SM have registers to spare and no shared memory; three warpgroups of a
     // CTA have no register.
-    FoldedRows<Accumulator<Config::head_dim_vo>, Config::consumers * 4, Config::shares> folded{pipeline.state()};
+    FoldedRows<Accumulator<Config::head_dim_vo>, Config::consumers * 4, Config::shares> folded{
+        pipeline.state()};
     bool is_cut = false;  // before the block at hand, of this tile
     // What rows that are cut have found since their last cut.
     struct Found {

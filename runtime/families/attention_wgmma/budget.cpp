@@ -72,17 +72,17 @@ RoleRegisters registers_by_role(const Kernel& kernel, int ctas) {
     return registers;
 }
 
-Budget budget_of(Kernel kernel, const SmTraits& sm) {
+RoleBudget budget_of(Kernel kernel, const SmTraits& sm) {
     Budget budget{.shared_bytes = abi::persistent_layout(kernel.shape()).total};
     kernel.queries_in_registers = false;
     budget.ctas_per_sm = ctas_of(kernel, budget.shared_bytes, sm);
-    const int most = registers_by_role(kernel, budget.ctas_per_sm).consumer;
+    const RoleRegisters registers = registers_by_role(kernel, budget.ctas_per_sm);
     kernel.queries_in_registers = !kernel.is_wide();
-    if (registers_of(kernel) > most) kernel.queries_in_registers = false;
+    if (registers_of(kernel) > registers.consumer) kernel.queries_in_registers = false;
     budget.queries_in_registers = kernel.queries_in_registers;
     budget.registers = registers_of(kernel);
-    budget.refusal = refusal_of(kernel, budget, most, sm);
-    return budget;
+    budget.refusal = refusal_of(kernel, budget, registers.consumer, sm);
+    return {budget, registers};
 }
 
 }  // namespace attnsmith::families::attention_wgmma

@@ -24,8 +24,13 @@ struct RoleRegisters {
 // Of so many CTAs an SM.
 RoleRegisters registers_by_role(const Kernel& kernel, int ctas);
 
+struct RoleBudget {
+    Budget budget{};
+    RoleRegisters registers{};
+};
+
 // A pure function of what the spec and the tile decide: constants that state resources are not looked at.
-Budget budget_of(Kernel kernel, const SmTraits& sm);
+RoleBudget budget_of(Kernel kernel, const SmTraits& sm);
 
 // Registers that a thread of a consumer warpgroup is expected to need.
 int registers_of(const Kernel& kernel);

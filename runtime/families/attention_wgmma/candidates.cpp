@@ -67,8 +67,7 @@ Planned<Kernel> planned(const AttentionSpec& spec, const Tile& tile, const SmTra
     if (tile.dequant_ahead) kernel.key_value = kWidenedTo;
     kernel.consumers = abi::consumer_warpgroups(kernel.shape());
     kernel.shares = tile.shares;
-    Budget budget = budget_of(kernel, sm);
-    const RoleRegisters registers = registers_by_role(kernel, budget.ctas_per_sm);
+    auto [budget, registers] = budget_of(kernel, sm);
     kernel.producer_registers = registers.producer;
     kernel.score_registers = registers.scores;
     kernel.consumer_registers = registers.consumer;
