@@ -12,6 +12,11 @@ if(TARGET attnsmith_jax)
   list(APPEND binaries attnsmith_jax)
 endif()
 add_custom_target(attnsmith_wheel DEPENDS ${binaries})
+if(TARGET attnsmith_torch)
+  # With torch's own libstdc++, since it throws through torch.
+  install(FILES $<TARGET_FILE:attnsmith_torch> DESTINATION attnsmith COMPONENT python)
+  add_dependencies(attnsmith_wheel attnsmith_torch)
+endif()
 foreach(target IN LISTS binaries)
   # Parts of libstdc++ that nothing uses go: they would need a newer glibc.
   target_link_options(${target} PRIVATE LINKER:--strip-all LINKER:--gc-sections -static-libstdc++)

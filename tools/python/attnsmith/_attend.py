@@ -4,8 +4,10 @@ pointers and the launch."""
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from . import _frameworks, _views
 from ._blocks import AttentionBlock
@@ -16,6 +18,25 @@ from ._options import Options, flag, is_plain, plain, refuse_unhashable
 from ._workspaces import torch_memory
 
 _WORKSPACE_WORD = AttentionBlock.WORKSPACE_WORD
+
+
+class _Watch(threading.local):
+    """What is to see the recipe of this thread's next call."""
+
+    seen: Optional[List[Recipe]] = None
+
+
+_watch = _Watch()
+
+
+@contextmanager
+def recipes_of_calls() -> Iterator[List[Recipe]]:
+    """The recipes by which this thread's calls are made meanwhile."""
+    before, _watch.seen = _watch.seen, []
+    try:
+        yield _watch.seen
+    finally:
+        _watch.seen = before
 
 
 def begin(tensor: Any, name: str, stream: Any) -> Tuple[Framework, int, int, Any]:
@@ -154,6 +175,8 @@ def _launch(dispatch: Dispatch, framework: Framework, index: int, stream: int, f
     if code:
         raise form.named(dispatch.library.error(code, block.failure()))
     recipe.blocks.append(block)
+    if _watch.seen is not None:
+        _watch.seen.append(recipe)
 
 
 def _pointer(framework: Framework, made: Any, name: str, stream: int) -> int:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from typing import Any, Dict, NoReturn, Tuple
+from typing import Any, Dict, NoReturn, Optional, Protocol, Tuple
 
 from ._tracing import is_tracing
 from .errors import Unsupported
+
+
+class Elsewhere(Protocol):
+    """Counts calls that no Python sees."""
+
+    def served(self) -> Dict[str, int]: ...
+
+    def reset(self) -> None: ...
 
 
 class Served:
@@ -22,6 +30,7 @@ class Served:
         self._served: Counter[str] = Counter()
         self._passed: Counter[Tuple[str, str]] = Counter()
         self.strict = False
+        self.elsewhere: Optional[Elsewhere] = None
 
     def count(self, function: str) -> None:
         if not is_tracing():
@@ -44,8 +53,11 @@ class Served:
         """{"served": {function: calls}, "passed_on": [{"function", "why", "to", "calls"}, ...]}"""
         passed = [{"function": function, "why": why, "to": self._to, "calls": calls}
                   for (function, why), calls in sorted(self._passed.items())]
-        return {"served": dict(sorted(self._served.items())), "passed_on": passed}
+        served = self._served + Counter(self.elsewhere.served() if self.elsewhere else {})
+        return {"served": dict(sorted(served.items())), "passed_on": passed}
 
     def reset(self) -> None:
         self._served.clear()
         self._passed.clear()
+        if self.elsewhere:
+            self.elsewhere.reset()

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Tuple
 from . import _abi, _frameworks
 from .buffers import Buffer
 
-_PER_THREAD_STREAM = 2  # one number for a stream that every thread has its own of
+PER_THREAD_STREAM = 2  # one number for a stream that every thread has its own of
 
 
 class Workspace:
@@ -33,7 +33,7 @@ class Workspaces:
         self._of: Dict[Tuple[int, ...], Workspace] = {}
 
     def of(self, index: int, stream: int) -> Workspace:
-        key = (index, stream) if stream != _PER_THREAD_STREAM else (index, stream, threading.get_ident())
+        key = (index, stream) if stream != PER_THREAD_STREAM else (index, stream, threading.get_ident())
         workspace = self._of.get(key)
         if workspace is None:
             workspace = self._of.setdefault(key, Workspace())

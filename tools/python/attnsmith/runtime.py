@@ -438,6 +438,7 @@ def _words_of(request: Mapping[str, Any]) -> Dict[str, Any]:
 
 _lock = threading.Lock()
 _default: Optional[Runtime] = None
+on_default_change: List[Callable[[], None]] = []  # called when what the plain functions use is another runtime
 
 
 @named
@@ -459,6 +460,8 @@ def set_default_runtime(runtime: Optional[Runtime]) -> None:
         raise InvalidRequest("runtime", shown(runtime), "an attnsmith.Runtime, or None")
     with _lock:
         _default = runtime
+    for tell in on_default_change:
+        tell()
 
 
 @atexit.register

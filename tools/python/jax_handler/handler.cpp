@@ -32,8 +32,11 @@
 #include <utility>
 
 #include "attnsmith/attnsmith.h"
+#include "fields.hpp"
 
 namespace ffi = xla::ffi;
+using attnsmith::python::kBatch;
+using attnsmith::python::kTensors;
 
 // Why a kernel was not prepared.
 struct attnsmith_jax_failure {
@@ -119,25 +122,6 @@ ffi::Error initialize(std::int32_t device, ffi::RemainingArgs, ffi::RemainingRet
     kernels().add(device, std::move(text), kernel);
     return ffi::Error::Success();
 }
-
-// The fields of attnsmith_tensors, then those of attnsmith_batch: a tensor's number among them says what it
-// is.
-using Tensor = const attnsmith_dl_tensor*;
-constexpr std::array<Tensor attnsmith_tensors::*, 11> kTensors = {&attnsmith_tensors::q,
-                                                                  &attnsmith_tensors::k,
-                                                                  &attnsmith_tensors::v,
-                                                                  &attnsmith_tensors::o,
-                                                                  &attnsmith_tensors::lse,
-                                                                  &attnsmith_tensors::sinks,
-                                                                  &attnsmith_tensors::alibi_slopes,
-                                                                  &attnsmith_tensors::q_pe,
-                                                                  &attnsmith_tensors::kpe,
-                                                                  &attnsmith_tensors::k_scale,
-                                                                  &attnsmith_tensors::v_scale};
-constexpr std::array<Tensor attnsmith_batch::*, 9> kBatch = {
-    &attnsmith_batch::q_indptr,     &attnsmith_batch::q_lens,        &attnsmith_batch::kv_indptr,
-    &attnsmith_batch::kv_lens,      &attnsmith_batch::page_table,    &attnsmith_batch::page_indptr,
-    &attnsmith_batch::page_indices, &attnsmith_batch::last_page_len, &attnsmith_batch::table_rows};
 
 // The arguments of one launch, from what the attribute `layouts` says of each tensor: its number, the buffer
 // that it is in (of the arguments, then of the results), where in it it begins, its dtype as DLPack has it,

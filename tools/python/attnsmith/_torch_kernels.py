@@ -1,0 +1,182 @@
+"""The library of torch_kernels: torch's flash attention in C++, for layouts that this package has served before."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import pathlib
+import threading
+from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from typing import Any, Dict, Optional, Set
+
+from . import _reports, runtime
+from ._dispatch import Dispatch, Recipe, dispatch_now
+from ._frameworks import met
+from ._library import library
+from ._workspaces import PER_THREAD_STREAM, Workspaces
+from .errors import Error
+
+_BESIDE = pathlib.Path(__file__).resolve().parent / "libattnsmith_torch.so"
+OPERATORS = ("_scaled_dot_product_flash_attention", "_flash_attention_forward")  # by the library's numbers
+
+
+class _Functions(Structure):
+    """attnsmith_torch_functions."""
+
+    _fields_ = [(name, c_size_t if name == "size" else c_void_p) for name in (
+        "size", "torch_library", "cuda_library", "run", "error_free", "is_capturing", "increment", "decrement", "lock",
+        "unlock")]
+
+
+class _Recipe(Structure):
+    """attnsmith_torch_recipe."""
+
+    _fields_ = [("size", c_size_t), ("kernel", c_void_p), ("tensors", c_void_p), ("batch", c_void_p),
+                ("workspace_bytes", c_size_t), ("out_rank", c_size_t), ("lse_rank", c_size_t),
+                ("out_shape", POINTER(c_int64)), ("out_strides", POINTER(c_int64)), ("lse_shape", POINTER(c_int64))]
+
+
+def _address(function: Any) -> Optional[int]:
+    return ctypes.cast(function, c_void_p).value
+
+
+def _numbers(values: Any) -> Any:
+    values = tuple(values)
+    return (c_int64 * max(len(values), 1))(*values)
+
+
+class Kernels:
+    """The opened library."""
+
+    is_tried = False  # whether exceptions come through it
+
+    def __init__(self, opened: Any) -> None:
+        self._library = opened
+        for name, result, arguments in (
+                ("activate", c_int32, [c_char_p]), ("deactivate", None, []), ("learn", None, [POINTER(_Recipe)]),
+                ("set_workspace", None, [c_int32, c_void_p, c_void_p, c_size_t]), ("forget", None, []),
+                ("served", c_uint64, [c_int32])):
+            function = getattr(opened, f"attnsmith_torch_{name}")
+            function.restype, function.argtypes = result, arguments
+        # Called with the interpreter's lock held, which the others give away.
+        self._fail = ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.py_object, ctypes.py_object)(
+            _address(opened.attnsmith_torch_fail) or 0)
+        self._lock = threading.Lock()
+        self._dispatch: Optional[Dispatch] = None
+        self._kept: Set[Any] = set()  # kernels whose addresses the library has
+        self._workspaces: Optional[Workspaces] = None
+        self._counted = [0] * len(OPERATORS)
+        runtime.on_default_change.append(self.forget)
+        atexit.register(self.forget)  # before kernels are freed at the interpreter's end
+
+    def activate(self, key: str) -> bool:
+        """Puts the library's kernels in the place of torch's. Whether torch took them."""
+        return bool(self._library.attnsmith_torch_activate(key.encode()))
+
+    def deactivate(self) -> None:
+        self._library.attnsmith_torch_deactivate()
+        self.forget()
+
+    def forget(self) -> None:
+        with self._lock:
+            self._library.attnsmith_torch_forget()
+            self._dispatch = None
+            self._kept.clear()
+            self._workspaces = None
+
+    def fail(self, error: BaseException) -> None:
+        """Has the caller of the operator that this thread is in get this exception."""
+        self._fail(type(error), error, error.__traceback__)
+
+    def learn(self, recipe: Recipe, out: Any, lse: Any) -> None:
+        """Has the next calls of this layout served without Python. For the operator that this thread is in, which made
+        `out` and `lse` by this recipe."""
+        torch: Any = met("torch")
+        device, dispatch = out.get_device(), dispatch_now()
+        stream = torch.stream(device)
+        if recipe.blocks is recipe.spare:  # of a layout that may never come again
+            return
+        if stream == PER_THREAD_STREAM or torch.is_capturing():
+            return
+        with self._lock:
+            if self._dispatch is not dispatch:
+                self._library.attnsmith_torch_forget()
+                self._kept.clear()
+                self._dispatch = dispatch
+                self._workspaces = Workspaces(dispatch.runtime.allocate, dispatch.runtime.synchronize)
+            workspaces = self._workspaces
+            assert workspaces is not None
+            self._kept.add(recipe.entry.kernel)
+            # One of its own: that of the Python path has a lock that the library does not know.
+            workspace = workspaces.of(device, stream)
+            if workspace.nbytes < recipe.nbytes:
+                replaced = workspace.owner  # which the library may use until it has the other
+                workspaces.grow(workspace, recipe.nbytes, torch, device, stream)
+                self._library.attnsmith_torch_set_workspace(device, stream, workspace.data, workspace.nbytes)
+                del replaced
+        self.teach(recipe, out, lse)
+
+    def teach(self, recipe: Any, out: Any, lse: Any) -> None:
+        """learn() of a recipe, a kernel and a workspace that are kept."""
+        block = recipe.block()
+        learnt = _Recipe(ctypes.sizeof(_Recipe), recipe.entry.pointer, block.tensors, block.batch, recipe.nbytes,
+                         out.dim(), lse.dim(), _numbers(out.shape), _numbers(out.stride()), _numbers(lse.shape))
+        self._library.attnsmith_torch_learn(byref(learnt))
+        recipe.blocks.append(block)
+
+    def served(self) -> Dict[str, int]:
+        """Calls that the library has served since reset()."""
+        counts = {name: self._library.attnsmith_torch_served(number) - self._counted[number]
+                  for number, name in enumerate(OPERATORS)}
+        return {name: count for name, count in counts.items() if count}
+
+    def reset(self) -> None:
+        self._counted = [self._library.attnsmith_torch_served(number) for number in range(len(OPERATORS))]
+
+
+_opened: Dict[str, Optional[Kernels]] = {}
+
+
+def kernels(torch: Any) -> Optional[Kernels]:
+    """The library, opened once; None where this package has none or this torch lacks what it needs, which is
+    reported."""
+    file = os.environ.get("ATTNSMITH_TORCH_LIBRARY") or str(_BESIDE)
+    if file not in _opened:
+        _opened[file] = _open(file, torch)
+    return _opened[file]
+
+
+def give_up(given: Kernels) -> None:
+    """Has kernels() give None from now on."""
+    for file, opened in _opened.items():
+        if opened is given:
+            _opened[file] = None
+
+
+def _open(file: str, torch: Any) -> Optional[Kernels]:
+    if not os.path.exists(file) and file == str(_BESIDE):
+        return None  # built without it
+    folder = pathlib.Path(torch.__file__).parent / "lib"
+    try:
+        opened = ctypes.CDLL(file)
+        of_torch = ctypes.CDLL(str(folder / "libtorch_cpu.so"))
+        cuda = driver = None
+        if torch.cuda.is_available():
+            cuda, driver = ctypes.CDLL(str(folder / "libtorch_cuda.so")), ctypes.CDLL("libcuda.so.1")
+        functions = library().functions
+        python = ctypes.pythonapi
+        given = _Functions(
+            ctypes.sizeof(_Functions), of_torch._handle, cuda and cuda._handle, _address(functions.attnsmith_run),
+            _address(functions.attnsmith_error_free), driver and _address(driver.cuStreamIsCapturing),
+            *map(_address, (python.Py_IncRef, python.Py_DecRef, python.PyGILState_Ensure, python.PyGILState_Release)))
+        use = opened.attnsmith_torch_open
+        use.restype, use.argtypes = c_char_p, [POINTER(_Functions)]
+        missing = use(byref(given))
+        if missing is None:
+            return Kernels(opened)
+        _reports.warn(f"{file} is not used, since torch {torch.__version__} lacks {missing.decode()}; calls are served in "
+                      "Python")
+    except (OSError, AttributeError, Error) as error:
+        _reports.warn(f"{file} is not used: {error}; calls are served in Python")
+    return None
