@@ -3,7 +3,6 @@
 
 #include "attention/join_pieces.cuh"
 #include "attention/shares.cuh"
-#include "common/shared.cuh"
 
 namespace attnsmith {
 

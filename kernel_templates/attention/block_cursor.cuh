@@ -1,9 +1,8 @@
-// Which blocks of keys a tile of query rows takes, in which order, and how much of each its rows see: what
-// stands between the mask, of which the work of a tile is made, and all that load, dequantize and multiply
-// its blocks. They ask a cursor which block comes next and what covers it, and assume nothing else of a
-// tile's keys: lists of blocks and masks that are no interval are other cursors.
+// Which blocks of keys a tile of query rows takes, in which order, and how much of each its rows see. A
+// cursor stands between the mask and the roles that load, dequantize and multiply blocks.
 //
-//   Today the blocks are those of an interval of keys (attention/mask.cuh), neighbours in one order.
+//   The blocks are those of an interval of keys (attention/mask.cuh), neighbours in one order. Loaders with
+//   cp.async rely on that: they look keys up some blocks ahead, and rings find a block's place by its number.
 #pragma once
 
 #include "attention/mask.cuh"

@@ -234,6 +234,8 @@ struct FoldedRegisters {
 // The states of several tiles of 16 rows; each warp has its columns of all.
 template <class Sums, int Warps, int RowTiles, bool InRegisters>
 struct FoldedTiles {
+    static constexpr int kBytes = 0;
+
     FoldedRegisters<Sums> states[RowTiles];
 
     __device__ explicit FoldedTiles(char*) {}
@@ -243,6 +245,7 @@ struct FoldedTiles {
 template <class Sums, int Warps, int RowTiles>
 struct FoldedTiles<Sums, Warps, RowTiles, false> {
     using Rows = FoldedRows<Sums, Warps, false>;
+    static constexpr int kBytes = RowTiles * Rows::kBytes;
 
     char* const memory;
 

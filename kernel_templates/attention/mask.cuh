@@ -1,6 +1,6 @@
-// The mask: which keys a query token sees. A mask is an interval of keys a token, and visible_keys() is the
-// only place that says which. All else follows from it, here: what a tile reads, which blocks of keys need no
-// mask, which logits are masked, and which splits have a row's keys.
+// The mask: which keys a query token sees. A mask is an interval of keys a token, and visible_keys() says
+// which. The rest follows from it: what a tile reads, which blocks of keys need no mask, which logits are
+// masked, and which splits have a row's keys.
 //
 //   Both ends of the interval never decrease from one token to the next. So the first and the last token of a
 //   tile are enough: what any of its rows sees is from the first one's first key to the last one's end, and

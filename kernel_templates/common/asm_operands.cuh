@@ -136,7 +136,6 @@
 #define ATTNSMITH_BEHIND_14(four) ATTNSMITH_NEXT(ATTNSMITH_BEHIND_13(four))
 #define ATTNSMITH_BEHIND_15(four) ATTNSMITH_NEXT(ATTNSMITH_BEHIND_14(four))
 #define ATTNSMITH_BEHIND_16(four) ATTNSMITH_NEXT(ATTNSMITH_BEHIND_15(four))
-#define ATTNSMITH_BEHIND_17(four) ATTNSMITH_NEXT(ATTNSMITH_BEHIND_16(four))
 
 // Of sums of n columns: the four behind theirs, their operands in PTX, and these in C++ (`io`: "=f" or "+f").
 #define ATTNSMITH_SUMS_END_8 1

@@ -8,9 +8,8 @@ namespace attnsmith {
 
 // 16 bytes to shared memory, zeros where `valid` is false (the source is then not read). `Alignment` is what
 // the source address is a multiple of: cp.async takes 4, 8 or 16; 2-byte aligned sources go through
-// registers. Where rows are shorter than a line of L2, which has 128 bytes, no more of it is asked for than
-// is theirs
-// (`RowBytes`): the rest may be other heads', of whom nobody knows when they come.
+// registers. Where rows are shorter than a line of L2, which has 128 bytes, no more of it is requested than
+// the row (`RowBytes`): the rest may belong to other heads, which are perhaps never read.
 template <int Alignment, int RowBytes = 128>
 __device__ inline void copy_16_bytes(SharedAddress target, const void* source, bool valid) {
     if constexpr (Alignment == 16 && RowBytes < 128) {

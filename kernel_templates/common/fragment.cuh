@@ -59,6 +59,11 @@ struct Accumulator {
 #pragma unroll
         for (int j = 0; j < kFragments; ++j) f(j * 8, values[j]);
     }
+    template <class F>
+    __device__ void for_each_columns(const F& f) const {
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) f(j * 8, values[j]);
+    }
     // The same with those of `other`, which are at the same places.
     template <class F>
     __device__ void for_each_columns(const Accumulator& other, const F& f) {

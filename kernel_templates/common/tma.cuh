@@ -1,7 +1,7 @@
 // Boxes of a tensor to shared memory by the copy engine (TMA). PTX: cp.async.bulk.tensor.
 #pragma once
 
-#include "abi/attention_persistent.h"
+#include "abi/tensor_map.h"
 #include "common/barrier.cuh"
 
 namespace attnsmith {

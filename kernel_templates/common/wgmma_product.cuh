@@ -12,10 +12,9 @@
 //     static void multiply_queries(float (&d)[n / 8][4], A, uint32 b);
 //
 //   A            REGISTERS: const uint32 (&a)[steps][4], as OperandA has them. TILE: uint32 a, as b.
-//   b            descriptor_start() of B's tile
+//   b            row_descriptor() or column_descriptor() of B's tile (common/wgmma.cuh)
 //   KEYS         B is stored as its columns are: a row of the tile is a column of B, and a step is 32 bytes
-//   of
-//                a panel's row. VALUES: by rows, a step is 16 of them.
+//                of a panel's row. VALUES: by rows, a step is 16 of them.
 //   SET, ADD     whether d is overwritten or added to
 //
 // Panels of a tile that steps cross have the rows that the Config states: tile_kv of B, tile_q of A. All is

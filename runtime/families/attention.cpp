@@ -8,8 +8,10 @@ namespace attnsmith::families {
 
 abi::StorageBytes storage_bytes(const AttentionConstants& constants) {
     const auto bytes = [](DType dtype) { return static_cast<std::int32_t>(size_of(dtype)); };
-    return {bytes(constants.query), bytes(constants.key_value), bytes(constants.output),
-            bytes(constants.position)};
+    return {.query = bytes(constants.query),
+            .key_value = bytes(constants.key_value),
+            .output = bytes(constants.output),
+            .position = bytes(constants.position)};
 }
 
 AttentionConstants attention_constants(const AttentionSpec& spec) {

@@ -29,7 +29,7 @@ struct Constant {
     int value = 0;  // a DType, a number, or 0 and 1
 
     std::string text() const;         // "bf16", "int64", "128", "true"
-    std::string declaration() const;  // "static constexpr int tile_q = 128;"
+    std::string declaration() const;  // "static constexpr auto tile_q = 128;"
 
     auto operator<=>(const Constant&) const = default;
 };

@@ -1,5 +1,5 @@
-// The tensors of a call by numbers: the fields of attnsmith_tensors, then those of attnsmith_batch, in the order
-// of attnsmith/_abi.py's TENSOR_FIELDS and BATCH_FIELDS.
+// The tensors of a call by numbers: the fields of attnsmith_tensors, then those of attnsmith_batch, in the
+// order of attnsmith/_abi.py's TENSOR_FIELDS and BATCH_FIELDS.
 #pragma once
 
 #include <array>
@@ -9,12 +9,19 @@
 
 namespace attnsmith::python {
 
-inline constexpr std::array<const attnsmith_dl_tensor* attnsmith_tensors::*, 11> kTensors = {
-    &attnsmith_tensors::q,       &attnsmith_tensors::k,     &attnsmith_tensors::v,
-    &attnsmith_tensors::o,       &attnsmith_tensors::lse,   &attnsmith_tensors::sinks,
-    &attnsmith_tensors::alibi_slopes, &attnsmith_tensors::q_pe, &attnsmith_tensors::kpe,
-    &attnsmith_tensors::k_scale, &attnsmith_tensors::v_scale};
-inline constexpr std::array<const attnsmith_dl_tensor* attnsmith_batch::*, 9> kBatch = {
+inline constexpr std::array<const attnsmith_dl_tensor * attnsmith_tensors::*, 11> kTensors = {
+    &attnsmith_tensors::q,
+    &attnsmith_tensors::k,
+    &attnsmith_tensors::v,
+    &attnsmith_tensors::o,
+    &attnsmith_tensors::lse,
+    &attnsmith_tensors::sinks,
+    &attnsmith_tensors::alibi_slopes,
+    &attnsmith_tensors::q_pe,
+    &attnsmith_tensors::kpe,
+    &attnsmith_tensors::k_scale,
+    &attnsmith_tensors::v_scale};
+inline constexpr std::array<const attnsmith_dl_tensor * attnsmith_batch::*, 9> kBatch = {
     &attnsmith_batch::q_indptr,     &attnsmith_batch::q_lens,        &attnsmith_batch::kv_indptr,
     &attnsmith_batch::kv_lens,      &attnsmith_batch::page_table,    &attnsmith_batch::page_indptr,
     &attnsmith_batch::page_indices, &attnsmith_batch::last_page_len, &attnsmith_batch::table_rows};

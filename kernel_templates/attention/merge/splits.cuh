@@ -5,7 +5,6 @@
 
 #include "attention/join_parts.cuh"
 #include "attention/mask.cuh"
-#include "common/element.cuh"
 
 namespace attnsmith {
 

@@ -58,6 +58,9 @@ struct MmaAttention {
     float product_scale[kWidens ? 2 : 1];  // of a row's products with stored keys
 
     __device__ void run(uint32& status) {
+        using Folded = decltype(Kernel::folded);
+        static_assert(Folded::kBytes <= Config::layout.share - Config::layout.state || !Config::absolute_cuts,
+                      "the layout has room for the states of rows that are cut");
         Kernel& kernel = static_cast<Kernel&>(*this);
         TileMask tile_mask(tile);
         const auto places = places_of_part<Config>(tile, part, tile_mask);

@@ -87,7 +87,7 @@ struct AttentionMma : MmaAttention<Config, AttentionMma<Config>> {
             multiply_queries(s, n);
 #pragma unroll
             for (int i = 0; i < kSteps; ++i) {
-                const int32 first_key = n * Config::tile_kv + warp_key + i * kStepKeys;
+                const int32 first_key = Loads::Blocks::first_key(n) + warp_key + i * kStepKeys;
                 if constexpr (kWidens) s[i].scale(product_scale);
                 if constexpr (kTokenScales) scale_columns(s[i], scales_of_step(n, i, 0));
                 logits.apply(s[i], args, first_key);

@@ -28,8 +28,8 @@ namespace attnsmith {
 template <class Config>
 struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
     using Base = MmaAttention<Config, AttentionMmaWide<Config>>;
-    using Base::args, Base::lane, Base::logits, Base::mask, Base::memory, Base::part, Base::pipeline,
-        Base::product_scale, Base::tile, Base::warp_row;
+    using Base::args, Base::lane, Base::logits, Base::mask, Base::memory, Base::pipeline, Base::product_scale,
+        Base::tile, Base::warp_row;
     using Base::kQk, Base::kVo, Base::kWarpKeys, Base::kWarps, Base::kWidens, Base::kQueriesInRegisters,
         Base::kTokenScales;
     using typename Base::Element, typename Base::Loads, typename Base::Operands, typename Base::Pipeline;
@@ -82,7 +82,7 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
 
         Logits s = {};
         multiply_queries(s, n);
-        const int32 first_key = n * Config::tile_kv + warp_slice * kWarpKeys;
+        const int32 first_key = Loads::Blocks::first_key(n) + warp_slice * kWarpKeys;
         logits.apply(s, args, first_key);
         if (coverage == Coverage::partial) mask.apply(s, first_key);
         show_maxima(s, n);
@@ -263,22 +263,22 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
     }
 
     __device__ void show_top_weights(const Logits& s, int32 n, const float (&maxima)[2]) const {
+        constexpr int kEach = 2 * Logits::kRows;
         float top[2] = {-infinity(), -infinity()};
-#pragma unroll
-        for (int j = 0; j < kWarpKeys / 8; ++j) {
-            float2 largest = value_scales(n, j, 0);
+        s.for_each_columns([&](int column, const float(&x)[kEach]) {
+            float2 largest = value_scales(n, column, 0);
 #pragma unroll
             for (int block = 1; block < kWeightBlocks; ++block) {
-                const float2 of_block = value_scales(n, j, block);
+                const float2 of_block = value_scales(n, column, block);
                 largest = make_float2(fmaxf(largest.x, of_block.x), fmaxf(largest.y, of_block.y));
             }
             const float exponent[2] = {log2_approx(largest.x), log2_approx(largest.y)};
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
+            for (int i = 0; i < kEach; ++i) {
                 const float reference = maxima[i / 2] == -infinity() ? 0.0f : maxima[i / 2];
-                top[i / 2] = fmaxf(top[i / 2], fmaf(s[j][i] - reference, args.scale_log2, exponent[i % 2]));
+                top[i / 2] = fmaxf(top[i / 2], fmaf(x[i] - reference, args.scale_log2, exponent[i % 2]));
             }
-        }
+        });
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             top[i] = row_max(top[i]);
@@ -286,9 +286,10 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
         }
     }
 
-    // Those of the thread's two keys of the j-th eight of its slice.
-    __device__ float2 value_scales(int32 n, int j, int block) const {
-        return load_two_scales(scales_of_slice(n, Config::latent ? block : 1), j * 8 + fragment_column());
+    // Those of two neighbouring keys of the thread's, as for_each_pair() names them.
+    __device__ float2 value_scales(int32 n, int column, int block) const {
+        return load_two_scales(scales_of_slice(n, Config::latent ? block : 1),
+                               column + Logits::first_column());
     }
 
     // A row's largest weight times the value's scale in this tile, relative to its maximum.
@@ -342,26 +343,26 @@ struct AttentionMmaWide : MmaAttention<Config, AttentionMmaWide<Config>> {
         for (int i = 0; i < 2; ++i) {
             const int32 row = warp_row + fragment_row(lane, i);
             sum[i] = __fmul_rn(sum[i], own_rescale[i]);
-#pragma unroll
-            for (int j = 0; j < kWarpKeys / 8; ++j) {
+            s.for_each_run(i, [&](int run, int32 column, const float(&x)[2]) {
                 float two[2];
 #pragma unroll
                 for (int c = 0; c < 2; ++c) {
-                    two[c] = exp2_approx((s[j][2 * i + c] - own_reference[i]) * args.scale_log2);
+                    two[c] = exp2_approx((x[c] - own_reference[i]) * args.scale_log2);
                     sum[i] += two[c];
                 }
 #pragma unroll
                 for (int block = 0; block < kWeightBlocks; ++block) {
                     float of_block[2] = {two[0], two[1]};
                     if constexpr (kTokenScales) {
-                        const float2 scales = value_scales(n, j, block);
+                        const float2 scales = value_scales(n, run * Logits::kRunPitch, block);
                         of_block[0] = scaled_weight(two[0], scales.x) * own_inverse[i];
                         of_block[1] = scaled_weight(two[1], scales.y) * own_inverse[i];
                     }
-                    store_shared(weights(block).chunk(row, warp_slice * (kWarpKeys / 8) + j) + lane % 4 * 4,
+                    store_shared(weights(block).chunk(row, (warp_slice * kWarpKeys + column) / 8) +
+                                     column % 8 * int32(sizeof(Element)),
                                  Element::pack(of_block[0], of_block[1]));
                 }
-            }
+            });
         }
 #pragma unroll
         for (int t = 0; t < kRowTiles; ++t) {

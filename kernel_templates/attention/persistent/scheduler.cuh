@@ -13,8 +13,6 @@ namespace attnsmith {
 // sequences with packed tiles the one with the most keys comes first.
 template <class Config>
 struct TileScheduler {
-    static constexpr int kKeys = Config::tile_kv;
-
     // A tile of a stream, counted from the stream's last one.
     struct StreamTile {
         uint32 stream, tile;

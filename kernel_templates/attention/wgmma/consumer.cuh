@@ -19,7 +19,6 @@ template <class Config>
 struct WgmmaConsumer {
     using Pipeline = PersistentPipeline<Config>;
     using KeyRing = typename Pipeline::KeyRing;
-    static constexpr abi::PersistentLayout kLayout = Pipeline::kLayout;
     static constexpr int kKeys = Config::tile_kv;
     static constexpr int kQk = abi::padded_head_dim(Config::head_dim_qk);
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;

@@ -9,6 +9,8 @@ namespace attnsmith::families::attention_wgmma {
 // Of a thread, in steps of eight: setmaxnreg gives them to each role. Together no more than what the CTA was
 // launched with: the consumers would wait for the rest for ever. 0 of a role that the kernel does not have.
 //
+// With one CTA an SM:
+//
 //   warpgroups that multiply            at launch   producer   consumer        scores   dequantizer
 //   1, and one that dequantizes         168         56         240                      80
 //   2                                   168         40         232

@@ -1,5 +1,4 @@
-// The kernels of the wgmma family: their constants, their budget, and how query rows are laid into their
-// tiles.
+// The kernels of the wgmma family: their constants, and how query rows are laid into their tiles.
 #pragma once
 
 #include <cstdint>

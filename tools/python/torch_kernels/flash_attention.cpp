@@ -1,11 +1,12 @@
-// torch's flash attention, _scaled_dot_product_flash_attention and _flash_attention_forward, on attnsmith without a
-// line of Python, for layouts that were met before.
+// torch's flash attention, _scaled_dot_product_flash_attention and _flash_attention_forward, on attnsmith
+// without a line of Python, for layouts that were met before.
 //
-// A call of a known layout is served here: its tensors are read, its recipe is looked up, its results are made by torch's
-// allocator, and attnsmith_run launches. Any other call goes to an operator of the package's with the same schema
-// (attnsmith/_flash_backend.py), which serves it in Python, passes it on to torch's own kernel, or raises: a new
-// layout, what attnsmith does not serve, a stream that is being captured, a workspace that is too small, and whatever
-// fails here, so that the package says why. There the package teaches the layout by attnsmith_torch_learn().
+// A call of a known layout is served here: its tensors are read, its recipe is looked up, its results are
+// made by torch's allocator, and attnsmith_run launches. Any other call goes to an operator of the package's
+// with the same schema (attnsmith/_flash_backend.py), which serves it in Python, passes it on to torch's own
+// kernel, or raises: a new layout, what attnsmith does not serve, a stream that is being captured, a
+// workspace that is too small, and whatever fails here, so that the package says why. There the package
+// teaches the layout by attnsmith_torch_learn().
 #include <dlfcn.h>
 
 #include <atomic>
@@ -64,7 +65,8 @@ class NewTensor {
     }
     bool make(std::int64_t rank, const std::int64_t* shape, const std::int64_t* strides, std::int32_t dtype,
               std::int32_t device_type, std::int32_t device) {
-        return state().torch.aoti_torch_empty_strided(rank, shape, strides, dtype, device_type, device, &handle_) == 0;
+        return state().torch.aoti_torch_empty_strided(rank, shape, strides, dtype, device_type, device,
+                                                      &handle_) == 0;
     }
     // Which Python has as None.
     bool make_undefined() { return state().torch.aoti_torch_new_uninitialized_tensor(&handle_) == 0; }
@@ -77,7 +79,9 @@ class NewTensor {
 
 class DeviceGuard {
   public:
-    bool make(std::int32_t device) { return state().torch.aoti_torch_create_device_guard(device, &handle_) == 0; }
+    bool make(std::int32_t device) {
+        return state().torch.aoti_torch_create_device_guard(device, &handle_) == 0;
+    }
     DeviceGuard() = default;
     DeviceGuard(const DeviceGuard&) = delete;
     DeviceGuard& operator=(const DeviceGuard&) = delete;
@@ -303,8 +307,8 @@ bool serve(Operator number, Value* stack, Call& call) {
     return true;
 }
 
-// The package's operator, which takes the arguments and leaves the results. That of SDPA has no numbers among its
-// results, of which torch 2.11 would take some for tensors.
+// The package's operator, which takes the arguments and leaves the results. That of SDPA has no numbers among
+// its results, of which torch 2.11 would take some for tensors.
 void call_other(Operator number, Value* stack, const Call& call, bool can_be_learnt) {
     State& all = state();
     Pending now{can_be_learnt};
@@ -316,7 +320,8 @@ void call_other(Operator number, Value* stack, const Call& call, bool can_be_lea
             all.torch.aoti_torch_delete_tensor_object(reinterpret_cast<TensorHandle>(stack[i]));
         throw python_error(all.functions, now.type, now.value, now.traceback);
     }
-    if (status != 0) throw std::runtime_error("attnsmith's operator could not be called; torch says why above");
+    if (status != 0)
+        throw std::runtime_error("attnsmith's operator could not be called; torch says why above");
     if (number == kSdpa) {
         for (const int i : {6, 5, 4}) stack[i + 2] = stack[i];
         stack[4] = static_cast<Value>(call.q_len);
@@ -353,7 +358,7 @@ const char* attnsmith_torch_open(const attnsmith_torch_functions* functions) {
     auto& all = state();
     Libtorch torch;
     void* address = nullptr;
-#define ATTNSMITH_FIND_IN(library, name)                                                             \
+#define ATTNSMITH_FIND_IN(library, name)                                                                     \
     if (const char* const missing = attnsmith::torch_kernels::find(library, #name, address)) return missing; \
     torch.name = reinterpret_cast<decltype(torch.name)>(address);
 #define ATTNSMITH_FIND(name, result, arguments) ATTNSMITH_FIND_IN(functions->torch_library, name)
@@ -388,7 +393,8 @@ int32_t attnsmith_torch_activate(const char* dispatch_key) {
 
 void attnsmith_torch_deactivate(void) {
     auto& all = state();
-    if (all.library != nullptr) all.torch.aoti_torch_delete_library_object(std::exchange(all.library, nullptr));
+    if (all.library != nullptr)
+        all.torch.aoti_torch_delete_library_object(std::exchange(all.library, nullptr));
 }
 
 void attnsmith_torch_learn(const attnsmith_torch_recipe* recipe) {
@@ -411,6 +417,8 @@ void attnsmith_torch_fail(void* type, void* value, void* traceback) {
     pending->traceback = traceback;
 }
 
-uint64_t attnsmith_torch_served(int32_t number) { return state().served[number].load(std::memory_order_relaxed); }
+uint64_t attnsmith_torch_served(int32_t number) {
+    return state().served[number].load(std::memory_order_relaxed);
+}
 
 }  // extern "C"

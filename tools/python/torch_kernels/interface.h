@@ -27,8 +27,8 @@ typedef struct attnsmith_torch_functions {
     void (*unlock)(int);
 } attnsmith_torch_functions;
 
-/* All that calls of one layout share: the arguments of attnsmith_run without pointers, copied, and what is made for
- * the caller. */
+/* All that calls of one layout share: the arguments of attnsmith_run without pointers, copied, and what is
+ * made for the caller. */
 typedef struct attnsmith_torch_recipe {
     size_t size;
     const attnsmith_kernel* kernel; /* the package keeps it until attnsmith_torch_forget() */
@@ -43,15 +43,16 @@ typedef struct attnsmith_torch_recipe {
 /* NULL, or the name of what is missing. Once, before all else. */
 ATTNSMITH_API const char* attnsmith_torch_open(const attnsmith_torch_functions* functions);
 
-/* Puts the kernels in the place of torch's for a dispatch key, "CUDA". A call that they do not serve goes to the
- * operator of the same name in the namespace attnsmith, which has the same schema. 0 where torch refuses. */
+/* Puts the kernels in the place of torch's for a dispatch key, "CUDA". A call that they do not serve goes to
+ * the operator of the same name in the namespace attnsmith, which has the same schema. 0 where torch refuses.
+ */
 ATTNSMITH_API int32_t attnsmith_torch_activate(const char* dispatch_key);
 ATTNSMITH_API void attnsmith_torch_deactivate(void);
 
 /* In such an operator, by the thread that called it: what the next calls of this layout need. */
 ATTNSMITH_API void attnsmith_torch_learn(const attnsmith_torch_recipe* recipe);
-/* The scratch memory of a GPU and stream, whose first bytes are zero. The package keeps it until it gives another or
- * calls attnsmith_torch_forget(). */
+/* The scratch memory of a GPU and stream, whose first bytes are zero. The package keeps it until it gives
+ * another or calls attnsmith_torch_forget(). */
 ATTNSMITH_API void attnsmith_torch_set_workspace(int32_t device, void* stream, void* data, size_t bytes);
 /* Forgets recipes and workspaces; no launch uses them behind this. */
 ATTNSMITH_API void attnsmith_torch_forget(void);

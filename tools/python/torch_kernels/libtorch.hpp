@@ -1,6 +1,6 @@
-// The functions of libtorch's stable C ABI that the kernels use, by their addresses: nothing here is compiled or
-// linked against torch, so one file serves every torch from 2.10 on. A test compares the declarations with torch's
-// headers (tests/python/torch_abi_test.cpp).
+// The functions of libtorch's stable C ABI that the kernels use, by their addresses: nothing here is compiled
+// or linked against torch, so one file serves every torch from 2.10 on. A test compares the declarations with
+// torch's headers (tests/python/torch_abi_test.cpp).
 #pragma once
 
 #include <cstdint>
@@ -14,39 +14,42 @@ using LibraryHandle = LibraryObject*;
 struct DeviceGuardObject;
 using DeviceGuardHandle = DeviceGuardObject*;
 
-// An argument or a result of an operator: a number in its first bytes, a TensorHandle that belongs to whoever has
-// the value, or for what the schema calls optional the address of another value, made by new, or 0.
+// An argument or a result of an operator: a number in its first bytes, a TensorHandle that belongs to whoever
+// has the value, or for what the schema calls optional the address of another value, made by new, or 0.
 using Value = std::uint64_t;
 using BoxedKernel = void (*)(Value* stack, std::uint64_t arguments, std::uint64_t results);
 using Status = std::int32_t;  // 0: done
 
 // f(name, result, arguments). Those of the last group are in libtorch_cuda.so, the others in libtorch_cpu.so.
-#define ATTNSMITH_TORCH_FUNCTIONS(f)                                                                              \
-    f(aoti_torch_get_data_ptr, Status, (TensorHandle, void**))                                                    \
-    f(aoti_torch_get_dim, Status, (TensorHandle, std::int64_t*))                                                  \
-    f(aoti_torch_get_sizes, Status, (TensorHandle, std::int64_t**))                                               \
-    f(aoti_torch_get_strides, Status, (TensorHandle, std::int64_t**))                                             \
-    f(aoti_torch_get_dtype, Status, (TensorHandle, std::int32_t*))                                                \
-    f(aoti_torch_get_layout, Status, (TensorHandle, std::int32_t*))                                               \
-    f(aoti_torch_get_device_type, Status, (TensorHandle, std::int32_t*))                                          \
-    f(aoti_torch_get_device_index, Status, (TensorHandle, std::int32_t*))                                         \
-    f(aoti_torch_empty_strided, Status,                                                                           \
-      (std::int64_t, const std::int64_t*, const std::int64_t*, std::int32_t, std::int32_t, std::int32_t,          \
-       TensorHandle*))                                                                                            \
-    f(aoti_torch_new_uninitialized_tensor, Status, (TensorHandle*))                                               \
-    f(aoti_torch_delete_tensor_object, Status, (TensorHandle))                                                    \
-    f(aoti_torch_create_device_guard, Status, (std::int32_t, DeviceGuardHandle*))                                 \
-    f(aoti_torch_delete_device_guard, Status, (DeviceGuardHandle))                                                \
-    f(aoti_torch_dtype_float32, std::int32_t, ())                                                                 \
-    f(aoti_torch_dtype_uint64, std::int32_t, ())                                                                  \
-    f(aoti_torch_layout_strided, std::int32_t, ())                                                                \
-    f(aoti_torch_device_type_cuda, std::int32_t, ())                                                              \
-    f(aoti_torch_library_init_impl, Status,                                                                       \
-      (const char*, const char*, const char*, std::uint32_t, LibraryHandle*))                                     \
-    f(aoti_torch_delete_library_object, Status, (LibraryHandle))                                                  \
-    f(torch_library_impl, Status, (LibraryHandle, const char*, BoxedKernel, std::uint64_t))                       \
-    f(torch_call_dispatcher, Status, (const char*, const char*, Value*, std::uint64_t))
-#define ATTNSMITH_TORCH_CUDA_FUNCTIONS(f) f(aoti_torch_get_current_cuda_stream, Status, (std::int32_t, void**))
+#define ATTNSMITH_TORCH_FUNCTIONS(f)                                                                         \
+    f(aoti_torch_get_data_ptr, Status, (TensorHandle, void**))                                               \
+        f(aoti_torch_get_dim, Status, (TensorHandle, std::int64_t*)) f(aoti_torch_get_sizes, Status,         \
+                                                                       (TensorHandle, std::int64_t**))       \
+            f(aoti_torch_get_strides, Status, (TensorHandle, std::int64_t**)) f(                             \
+                aoti_torch_get_dtype, Status, (TensorHandle, std::int32_t*))                                 \
+                f(aoti_torch_get_layout, Status, (TensorHandle, std::int32_t*)) f(                           \
+                    aoti_torch_get_device_type, Status, (TensorHandle, std::int32_t*))                       \
+                    f(aoti_torch_get_device_index, Status, (TensorHandle, std::int32_t*)) f(                 \
+                        aoti_torch_empty_strided, Status,                                                    \
+                        (std::int64_t, const std::int64_t*, const std::int64_t*, std::int32_t, std::int32_t, \
+                         std::int32_t, TensorHandle*)) f(aoti_torch_new_uninitialized_tensor, Status,        \
+                                                         (TensorHandle*)) f(aoti_torch_delete_tensor_object, \
+                                                                            Status, (TensorHandle))          \
+                        f(aoti_torch_create_device_guard, Status, (std::int32_t, DeviceGuardHandle*)) f(     \
+                            aoti_torch_delete_device_guard, Status,                                          \
+                            (DeviceGuardHandle)) f(aoti_torch_dtype_float32, std::int32_t, ())               \
+                            f(aoti_torch_dtype_uint64, std::int32_t, ()) f(                                  \
+                                aoti_torch_layout_strided, std::int32_t, ()) f(aoti_torch_device_type_cuda,  \
+                                                                               std::int32_t, ())             \
+                                f(aoti_torch_library_init_impl, Status,                                      \
+                                  (const char*, const char*, const char*, std::uint32_t, LibraryHandle*))    \
+                                    f(aoti_torch_delete_library_object, Status, (LibraryHandle))             \
+                                        f(torch_library_impl, Status,                                        \
+                                          (LibraryHandle, const char*, BoxedKernel, std::uint64_t))          \
+                                            f(torch_call_dispatcher, Status,                                 \
+                                              (const char*, const char*, Value*, std::uint64_t))
+#define ATTNSMITH_TORCH_CUDA_FUNCTIONS(f) \
+    f(aoti_torch_get_current_cuda_stream, Status, (std::int32_t, void**))
 
 // The version that these declarations are of: 2.10.
 inline constexpr std::uint64_t kAbiVersion = std::uint64_t{2} << 56 | std::uint64_t{10} << 48;

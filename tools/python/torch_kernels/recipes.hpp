@@ -1,4 +1,5 @@
-// What calls of a layout need, looked up by the layout, and the scratch memory of streams. Any number of threads.
+// What calls of a layout need, looked up by the layout, and the scratch memory of streams. Any number of
+// threads.
 #pragma once
 
 #include <array>
