@@ -19,9 +19,10 @@ import typed_program
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 WHEEL, SDIST = (pathlib.Path(name).resolve() for name in sys.argv[1:3]) if len(sys.argv) > 2 else (None, None)
-BINARIES = ("attnsmith/libattnsmith.so", "attnsmith/bin/attnsmith")
+BINARIES = ("attnsmith/libattnsmith.so", "attnsmith/bin/attnsmith", "attnsmith/libattnsmith_torch.so")
 LICENCES = ("LICENSE", "THIRD_PARTY_NOTICES")
 FOR_JAX = "attnsmith/libattnsmith_jax.so"  # in wheels that were built where JAX is
+FOR_TORCH = "attnsmith/libattnsmith_torch.so"  # throws through torch, and so has torch's libstdc++
 # Libraries that every system has that the tag names; anything else would have to be in the wheel.
 SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1",
           "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
@@ -77,11 +78,12 @@ class Files(unittest.TestCase):
                 self.assertLessEqual(max(needed)[:2], min(promised))
                 self.assertNotIn("GLIBC_PRIVATE", versions)
                 libraries = re.findall(r"\(NEEDED\).*\[(.*)\]", self.read("--dynamic", self.folder / name))
-                self.assertLessEqual(set(libraries), SYSTEM)
+                self.assertLessEqual(set(libraries), {*SYSTEM, "libstdc++.so.6"} if name == FOR_TORCH else SYSTEM)
 
     def test_the_libraries_export_their_own_symbols_alone(self):
         """None of the libstdc++ in them, which another library of a process might take."""
-        for name, symbol in ((BINARIES[0], "attnsmith_abi_version"), (FOR_JAX, "attnsmith_jax_execute")):
+        for name, symbol in ((BINARIES[0], "attnsmith_abi_version"), (FOR_JAX, "attnsmith_jax_execute"),
+                             (FOR_TORCH, "attnsmith_torch_open")):
             if name not in self.binaries:
                 continue
             with self.subTest(file=name):

@@ -10,7 +10,9 @@ wheel, is what is measured.
 """
 
 import argparse
+import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import json
@@ -25,23 +27,39 @@ from peers.providers import PROVIDERS
 SCALE = "empty ctypes call, for scale"
 
 
-def measure(functions, calls, rounds):
+ACTIVATED = "after activate(): "
+
+
+@contextlib.contextmanager
+def around(attnsmith, name):
+    """What a case runs in."""
+    if not name.startswith(ACTIVATED):
+        yield
+        return
+    attnsmith.torch.activate(strict=True)
+    try:
+        yield
+    finally:
+        attnsmith.torch.deactivate()
+
+
+def measure(attnsmith, functions, calls, rounds):
     """Microseconds a call: {name: (median, least)}."""
     times = {name: [] for name in functions}
-    for function in functions.values():
-        for _ in range(50):
-            function()
     gc.collect()
     gc.disable()
     try:
         for _ in range(rounds):
             for name, function in functions.items():
-                torch.cuda.synchronize()
-                start = time.perf_counter()
-                for _ in range(calls):
-                    function()
-                times[name].append((time.perf_counter() - start) / calls * 1e6)
-                torch.cuda.synchronize()
+                with around(attnsmith, name):
+                    for _ in range(20):
+                        function()
+                    torch.cuda.synchronize()
+                    start = time.perf_counter()
+                    for _ in range(calls):
+                        function()
+                    times[name].append((time.perf_counter() - start) / calls * 1e6)
+                    torch.cuda.synchronize()
     finally:
         gc.enable()
     return {name: (statistics.median(some), min(some)) for name, some in times.items()}
@@ -70,6 +88,19 @@ def peer(name):
         return provider.module()
     print(f"{provider.title} is left out: {missing}", file=sys.stderr)
     return None
+
+
+def layouts():
+    """What models give to scaled_dot_product_attention: {name: ((q, k, v), is_causal)}."""
+    def tokens_first(batch, heads, length, dim):
+        return [torch.randn(batch, length, heads, dim, device="cuda").bfloat16().transpose(1, 2) for _ in range(3)]
+
+    heads_first = [tensor.contiguous() for tensor in tokens_first(2, 4, 320, 128)]
+    packed = torch.randn(8, 197, 3, 12, 64, device="cuda").bfloat16()
+    return {"2x4x320x128": (heads_first, False), "2x4x320x128 causal": (heads_first, True),
+            "tokens first": (tokens_first(2, 4, 320, 128), False), "causal, tokens first": (tokens_first(4, 32, 16, 128), True),
+            "8x12x197x64 packed": ([packed[:, :, i].transpose(1, 2) for i in range(3)], False),
+            "1x16x77x64": (tokens_first(1, 16, 77, 64), False)}
 
 
 def cases(attnsmith):
@@ -109,7 +140,8 @@ def cases(attnsmith):
         "paged_attention(out=), decode": lambda: attnsmith.paged_attention(q, kv, table, kv_lens, out=o),
         "paged_attention(), decode": lambda: attnsmith.paged_attention(q, kv, table, kv_lens),
         "attnsmith.torch sdpa": lambda: own(swapped_q, swapped_k, swapped_k, is_causal=True, enable_gqa=True),
-        "torch's own sdpa": lambda: sdpa(swapped_q, swapped_q, swapped_q, is_causal=True),
+        **{f"{where}sdpa, {name}": functools.partial(sdpa, *tensors, is_causal=causal)
+           for name, (tensors, causal) in layouts().items() for where in ("torch's own ", ACTIVATED)},
         **peers,
         "torch.empty_like, for scale": lambda: torch.empty_like(dense_q),
     }
@@ -126,7 +158,7 @@ def main():
     attnsmith = import_attnsmith()
     importlib.import_module("attnsmith.torch")
     with torch.no_grad():
-        results = measure(cases(attnsmith), arguments.calls, arguments.rounds)
+        results = measure(attnsmith, cases(attnsmith), arguments.calls, arguments.rounds)
     if arguments.json:
         print(json.dumps({"device": torch.cuda.get_device_name(), "attnsmith": attnsmith.__version__,
                           "microseconds": {name: {"median": median, "least": least}
@@ -134,9 +166,9 @@ def main():
         return 0
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, attnsmith {attnsmith.__version__}")
     unit = results[SCALE]
-    print(f"{'':34} {'median':>10} {'least':>10}   empty calls")
+    print(f"{'':48} {'median':>10} {'least':>10}   empty calls")
     for name, (median, least) in results.items():
-        print(f"{name:34} {median:7.2f} us {least:7.2f} us {median / unit[0]:6.1f} {least / unit[1]:6.1f}")
+        print(f"{name:48} {median:7.2f} us {least:7.2f} us {median / unit[0]:6.1f} {least / unit[1]:6.1f}")
     return 0
 
 

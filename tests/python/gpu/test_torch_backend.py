@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import unittest
 
 from gpu_support import GpuTest, offsets, reference, torch
@@ -135,6 +136,122 @@ print(attnsmith.torch.report()["served"])
                 for _ in range(3):
                     self.assert_near(compiled(*tensors), self.wanted(tensors[0] * 2, *tensors[1:], causal=True)[0] + 1)
         self.assertEqual(list(self.adapter.report()["served"]), [SERVED["sdpa"]])
+
+    def test_calls_in_cpp_have_the_bits_of_those_in_python(self):
+        """The first two calls of a layout are Python's, the others the library's."""
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        packed = self.randn(2, 50, 3, 4, 64).permute(2, 0, 3, 1, 4).unbind(0)
+        for tensors, options in ((self.tensors(), {"is_causal": True, "enable_gqa": True}), (packed, {"scale": 0.2}),
+                                 (self.tensors(1, 3000, heads=(8, 1)), {"enable_gqa": True})):
+            with self.subTest(strides=tensors[0].stride(), **options):
+                before = self.in_cpp()
+                results = [sdpa(*tensors, **options) for _ in range(5)]
+                self.assertEqual(self.in_cpp() - before, 3)
+                for result in results[1:]:
+                    self.assertTrue(torch.equal(result, results[0]))
+                    self.assertEqual(result.stride(), results[0].stride())
+        q, k, ends, kv_ends = self.randn(70, 8, 64), self.randn(203, 2, 64), offsets((5, 64, 1)), offsets((9, 64, 130))
+        before = self.in_cpp()
+        results = [torch.ops.aten._flash_attention_forward(q, k, k, ends, kv_ends, 64, 130, 0.0, True, False)
+                   for _ in range(4)]
+        self.assertEqual(self.in_cpp() - before, 2)
+        for result in results[1:]:
+            self.assertTrue(torch.equal(result[0], results[0][0]) and torch.equal(result[1], results[0][1]))
+
+    def in_cpp(self):
+        """Calls that the library has served."""
+        from attnsmith import _flash_backend
+        self.assertIsNotNone(_flash_backend.served.elsewhere, "there is no libattnsmith_torch, or torch refuses it")
+        return sum(_flash_backend.served.elsewhere.served().values())
+
+    def test_calls_in_cpp_on_streams_and_in_graphs(self):
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        tensors = self.tensors(1, 5000, heads=(8, 1))  # whose keys are divided, by way of a workspace
+        wanted = sdpa(*tensors, enable_gqa=True)
+        streams = [torch.cuda.Stream() for _ in range(3)]
+        torch.cuda.synchronize()
+        results = []
+        for i in range(30):
+            with torch.cuda.stream(streams[i % 3]):
+                results.append(sdpa(*tensors, enable_gqa=True))
+        torch.cuda.synchronize()
+        self.assertGreater(self.in_cpp(), 20)
+        for result in results:
+            self.assertTrue(torch.equal(result, wanted))
+        graph, before = torch.cuda.CUDAGraph(), self.in_cpp()
+        with torch.cuda.graph(graph):
+            captured = sdpa(*tensors, enable_gqa=True)
+        self.assertEqual(self.in_cpp(), before)  # a graph's workspace is its own, which Python makes
+        captured.zero_()
+        for _ in range(3):
+            sdpa(*tensors, enable_gqa=True)
+            graph.replay()
+        self.assertTrue(torch.equal(captured, wanted))
+        self.assertEqual(self.in_cpp() - before, 3)
+
+    def test_calls_in_cpp_from_threads(self):
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        sets = [self.tensors(1, length, heads=(8, 1)) for length in (900, 3000, 5000)]
+        wanted = [sdpa(*tensors, enable_gqa=True) for tensors in sets]
+        torch.cuda.synchronize()
+        failures = []
+
+        def work(number):
+            try:
+                with torch.no_grad():
+                    for i in range(60):
+                        if not torch.equal(sdpa(*sets[(i + number) % 3], enable_gqa=True), wanted[(i + number) % 3]):
+                            failures.append((number, i))
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        self.assertGreater(self.in_cpp(), 200)
+
+    def test_no_memory_is_torchs_error(self):
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        small = self.tensors()
+        for _ in range(3):
+            sdpa(*small, enable_gqa=True)
+        q = self.randn(1, 1, 1 << 20, 64)
+        for _ in range(3):
+            sdpa(q, q[:, :, :64], q[:, :, :64])
+        torch.cuda.empty_cache()
+        held = []
+        try:
+            while True:
+                held.append(torch.empty(1 << 27, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            pass
+        try:
+            while True:
+                held.append(torch.empty(1 << 20, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            pass
+        with self.assertRaises(torch.OutOfMemoryError):
+            sdpa(q, q[:, :, :64], q[:, :, :64])
+        del held
+        torch.cuda.empty_cache()
+        self.assertEqual(sdpa(q, q[:, :, :64], q[:, :, :64]).shape, q.shape)
+
+    def test_another_runtime_has_its_own_kernels(self):
+        tensors = self.tensors()
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        results = [sdpa(*tensors, enable_gqa=True) for _ in range(3)]
+        before = self.in_cpp()
+        attnsmith.set_default_runtime(attnsmith.Runtime())
+        self.addCleanup(attnsmith.set_default_runtime, None)
+        results += [sdpa(*tensors, enable_gqa=True) for _ in range(2)]
+        self.assertEqual(self.in_cpp(), before)
+        results.append(sdpa(*tensors, enable_gqa=True))
+        self.assertEqual(self.in_cpp() - before, 1)
+        for result in results[1:]:
+            self.assertTrue(torch.equal(result, results[0]))
 
     def test_what_is_passed_on(self):
         tensors = self.tensors(heads=(4, 4))

@@ -147,6 +147,27 @@ def kernels(torch: Any) -> Optional[Kernels]:
     return _opened[file]
 
 
+def functions_for(torch: Any) -> _Functions:
+    """What the library needs of this torch, of Python and of attnsmith. Raises OSError, AttributeError."""
+    folder = pathlib.Path(torch.__file__).parent / "lib"
+    of_torch = ctypes.CDLL(str(folder / "libtorch_cpu.so"))
+    cuda = driver = None
+    if torch.cuda.is_available():
+        cuda, driver = ctypes.CDLL(str(folder / "libtorch_cuda.so")), ctypes.CDLL("libcuda.so.1")
+    functions, python = library().functions, ctypes.pythonapi
+    return _Functions(
+        ctypes.sizeof(_Functions), of_torch._handle, cuda and cuda._handle, _address(functions.attnsmith_run),
+        _address(functions.attnsmith_error_free), driver and _address(driver.cuStreamIsCapturing),
+        *map(_address, (python.Py_IncRef, python.Py_DecRef, python.PyGILState_Ensure, python.PyGILState_Release)))
+
+
+def use(opened: Any, functions: _Functions) -> Optional[bytes]:
+    """Gives them to the library. What is missing, or None."""
+    opened.attnsmith_torch_open.restype, opened.attnsmith_torch_open.argtypes = c_char_p, [POINTER(_Functions)]
+    missing: Optional[bytes] = opened.attnsmith_torch_open(byref(functions))
+    return missing
+
+
 def give_up(given: Kernels) -> None:
     """Has kernels() give None from now on."""
     for file, opened in _opened.items():
@@ -157,22 +178,9 @@ def give_up(given: Kernels) -> None:
 def _open(file: str, torch: Any) -> Optional[Kernels]:
     if not os.path.exists(file) and file == str(_BESIDE):
         return None  # built without it
-    folder = pathlib.Path(torch.__file__).parent / "lib"
     try:
         opened = ctypes.CDLL(file)
-        of_torch = ctypes.CDLL(str(folder / "libtorch_cpu.so"))
-        cuda = driver = None
-        if torch.cuda.is_available():
-            cuda, driver = ctypes.CDLL(str(folder / "libtorch_cuda.so")), ctypes.CDLL("libcuda.so.1")
-        functions = library().functions
-        python = ctypes.pythonapi
-        given = _Functions(
-            ctypes.sizeof(_Functions), of_torch._handle, cuda and cuda._handle, _address(functions.attnsmith_run),
-            _address(functions.attnsmith_error_free), driver and _address(driver.cuStreamIsCapturing),
-            *map(_address, (python.Py_IncRef, python.Py_DecRef, python.PyGILState_Ensure, python.PyGILState_Release)))
-        use = opened.attnsmith_torch_open
-        use.restype, use.argtypes = c_char_p, [POINTER(_Functions)]
-        missing = use(byref(given))
+        missing = use(opened, functions_for(torch))
         if missing is None:
             return Kernels(opened)
         _reports.warn(f"{file} is not used, since torch {torch.__version__} lacks {missing.decode()}; calls are served in "

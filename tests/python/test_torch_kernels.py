@@ -1,0 +1,380 @@
+"""torch's flash attention in C++ (tools/python/torch_kernels), registered for the CPU, with a launch that this file
+computes from the pointers, shapes and strides that it is given."""
+
+import ctypes
+import gc
+import math
+import pathlib
+import subprocess
+import threading
+import traceback
+import types
+import unittest
+import weakref
+
+from support import REPOSITORY, attnsmith, compiler
+
+try:
+    import torch
+except ImportError:
+    torch = None
+else:
+    import attnsmith.torch
+    from attnsmith import _abi, _torch_kernels, _views
+    from attnsmith._blocks import AttentionBlock
+
+SDPA, FLASH = "_scaled_dot_product_flash_attention", "_flash_attention_forward"
+RUN = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 6)
+FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def tensor_at(address):
+    """The torch tensor of a DLTensor in the host's memory, of fp64, fp32 or int32."""
+    described = _abi.Tensor.from_address(address)
+    kind = {(2, 64): torch.float64, (2, 32): torch.float32, (0, 32): torch.int32}[described.dtype.code, described.dtype.bits]
+    shape, strides = (values[:described.ndim] for values in (described.shape, described.strides))
+    reach = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides))
+    memory = (ctypes.c_char * (reach * kind.itemsize)).from_address(described.data)
+    return torch.frombuffer(memory, dtype=kind).as_strided(shape, strides)
+
+
+def by_hand(q, k, v, causal, scale):
+    """[batch, tokens, heads, head_dim] -> o like q, lse [batch, tokens, heads]."""
+    q, k, v = (tensor.double().transpose(1, 2) for tensor in (q, k, v))
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    scores = q @ k.transpose(-1, -2) * scale
+    if causal:
+        ahead = torch.arange(k.shape[2])[None] - (torch.arange(q.shape[2])[:, None] + k.shape[2] - q.shape[2])
+        scores = scores.masked_fill(ahead > 0, -math.inf)
+    return (torch.softmax(scores, -1) @ v).transpose(1, 2), torch.logsumexp(scores, -1).transpose(1, 2)
+
+
+class Refused(Exception):
+    def __init__(self, one, two):
+        super().__init__(one, two)
+
+
+@unittest.skipIf(torch is None or not hasattr(getattr(torch.nn, "attention", None), "register_flash_attention_impl"),
+                 "PyTorch 2.11 or newer is not installed")
+class Kernels(unittest.TestCase):
+    def setUp(self):
+        from attnsmith import _flash_backend
+        self.native = _flash_backend._working_kernels()
+        self.assertIsNotNone(self.native, "no libattnsmith_torch, or torch does not throw its exceptions")
+        self.met, self.runs, self.freed = [], [], []
+        self.code, self.options = 0, {}
+        self.teaches = True
+        functions = _torch_kernels.functions_for(torch)
+        self.run_argument, self.free_argument = RUN(self.run_kernel), FREE(self.freed.append)
+        functions.run, functions.error_free = (ctypes.cast(one, ctypes.c_void_p).value
+                                               for one in (self.run_argument, self.free_argument))
+        self.assertIsNone(_torch_kernels.use(self.native._library, functions))
+        self.addCleanup(_torch_kernels.use, self.native._library, _torch_kernels.functions_for(torch))
+        self.workspace = ctypes.create_string_buffer(64)
+        self.set_workspace(64)
+        others = _flash_backend._others(self.native, "CPU", {SDPA: self.sdpa_in_python, FLASH: self.flash_in_python})
+        self.addCleanup(others._destroy)
+        self.assertTrue(self.native.activate("CPU"))
+        self.addCleanup(self.native.deactivate)
+        self.native.reset()
+
+    def set_workspace(self, nbytes):
+        self.native._library.attnsmith_torch_set_workspace(-1, None, ctypes.addressof(self.workspace), nbytes)
+
+    def run_kernel(self, kernel, tensors, batch, workspace, stream, error):
+        """In the place of attnsmith_run."""
+        tensors, batch = _abi.Tensors.from_address(tensors), _abi.Batch.from_address(batch)
+        self.runs.append((kernel, _abi.Workspace.from_address(workspace).bytes, batch.max_q_len, batch.max_kv_len))
+        if self.code:
+            ctypes.c_void_p.from_address(error).value = 77
+            return self.code
+        q, k, v, o, lse = (tensor_at(getattr(tensors, name)) for name in ("q", "k", "v", "o", "lse"))
+        causal, scale = self.options[kernel]
+        if batch.q_indptr:
+            ends, kv_ends = tensor_at(batch.q_indptr).tolist(), tensor_at(batch.kv_indptr).tolist()
+            for rows, keys in zip(map(slice, ends, ends[1:]), map(slice, kv_ends, kv_ends[1:])):
+                one = by_hand(q[None, rows], k[None, keys], v[None, keys], causal, scale)
+                o[rows], lse[rows] = one[0][0], one[1][0]
+        else:
+            found = by_hand(q, k, v, causal, scale)
+            o.copy_(found[0])
+            lse.copy_(found[1])
+        return 0
+
+    def view(self, tensor):
+        kind = _views.kind_of(_abi.DL_FLOAT if tensor.is_floating_point() else _abi.DL_INT, tensor.dtype.itemsize * 8)
+        return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), kind, 1
+
+    def teach(self, tensors, out, lse, causal, scale, caller, longest):
+        """`tensors`: by their fields' names, as the library has their axes. `caller`: o and lse as torch gets them."""
+        kernel = 1000 + len(self.options)
+        self.options[kernel] = causal, scale
+        named = {**tensors, "o": out, "lse": lse}
+        block = AttentionBlock()
+        block.fill([self.view(named[name]) if name in named else None for name in _abi.TENSOR_FIELDS + _abi.BATCH_FIELDS],
+                   *longest, 0, 0)
+        for word in AttentionBlock.pointer_words([named.get(name) for name in _abi.TENSOR_FIELDS + _abi.BATCH_FIELDS],
+                                                 [i for i, name in enumerate(_abi.TENSOR_FIELDS + _abi.BATCH_FIELDS)
+                                                  if name in named]):
+            block.words[word] = 0  # a recipe has no pointers
+        self.native.teach(types.SimpleNamespace(block=lambda: block, entry=types.SimpleNamespace(pointer=kernel), nbytes=32,
+                                                blocks=[]), *caller)
+
+    def sdpa_in_python(self, keys, query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
+        self.met.append((SDPA, tuple(query.shape), is_causal, scale))
+        q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
+        out = torch.empty_like(query)
+        scale = scale or 1 / math.sqrt(query.shape[-1])
+        o, lse = by_hand(q, k, v, is_causal, scale)
+        out.copy_(o.transpose(1, 2))
+        lse = lse.transpose(1, 2).float().contiguous()
+        if self.teaches:
+            self.teach({"q": q, "k": k, "v": v}, out.transpose(1, 2), lse.transpose(1, 2), is_causal, scale, (out, lse),
+                       (q.shape[1], k.shape[1]))
+        return out, lse, None, None, q.shape[1], k.shape[1], *self.rest(query)
+
+    def flash_in_python(self, keys, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal,
+                        return_debug_mask, *, scale=None, **words):
+        self.met.append((FLASH, tuple(query.shape), is_causal, scale, max_q, max_k, words))
+        out, scale = torch.empty_like(query), scale or 1 / math.sqrt(query.shape[-1])
+        lse = torch.empty(query.shape[1], query.shape[0])
+        ends, kv_ends = cum_seq_q.tolist(), cum_seq_k.tolist()
+        for rows, keys in zip(map(slice, ends, ends[1:]), map(slice, kv_ends, kv_ends[1:])):
+            one = by_hand(query[None, rows], key[None, keys], value[None, keys], is_causal, scale)
+            out[rows], lse.transpose(0, 1)[rows] = one[0][0], one[1][0].float()
+        if self.teaches:
+            self.teach({"q": query, "k": key, "v": value, "q_indptr": cum_seq_q, "kv_indptr": cum_seq_k}, out,
+                       lse.transpose(0, 1), is_causal, scale, (out, lse), (max_q, max_k))
+        return out, lse, *self.rest(query)
+
+    def rest(self, query):
+        return [torch.empty(2, dtype=torch.uint64), torch.empty((), dtype=torch.uint64), query.new_empty(0)]
+
+    def randn(self, *shape):
+        return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+
+    def sdpa(self, *arguments, **words):
+        return torch.ops.aten._scaled_dot_product_flash_attention(*arguments, **words)
+
+    def twice(self, call):
+        """The results of a call of a new layout, which Python has, and of the next one, which it has not."""
+        self.met.clear()
+        self.runs.clear()
+        first = call()
+        self.assertEqual((len(self.met), len(self.runs)), (1, 0))
+        second = call()
+        self.assertEqual((len(self.met), len(self.runs)), (1, 1))
+        return first, second
+
+    def assert_alike(self, first, second):
+        self.assertEqual(len(first), len(second))
+        for i, (one, other) in enumerate(zip(first, second)):
+            if torch.is_tensor(one):
+                for fact in ("shape", "dtype", "stride", "device", "requires_grad"):
+                    a, b = getattr(one, fact), getattr(other, fact)
+                    self.assertEqual(a() if callable(a) else a, b() if callable(b) else b, (i, fact))
+                if i < 2:
+                    torch.testing.assert_close(one, other)
+            else:
+                self.assertEqual(one, other, i)
+
+    def test_known_layouts_are_served_without_python(self):
+        packed = self.randn(2, 9, 3, 4, 16).transpose(1, 3)  # [batch, heads, 3, tokens, head_dim]
+        for tensors in ([self.randn(2, 4, 5, 16), self.randn(2, 2, 7, 16), self.randn(2, 2, 7, 16)],
+                        [self.randn(2, 5, 4, 16).transpose(1, 2), self.randn(2, 7, 4, 16).transpose(1, 2),
+                         self.randn(2, 4, 7, 16)],
+                        [packed[:, :, i] for i in range(3)]):
+            for words in ({}, {"is_causal": True}, {"scale": 0.3}):
+                with self.subTest(strides=tensors[0].stride(), **words):
+                    first, second = self.twice(lambda: self.sdpa(*tensors, **words))
+                    self.assert_alike(first, second)
+                    self.assert_alike(self.sdpa(*[tensor.to("meta") for tensor in tensors], **words),
+                                      [one.to("meta") if torch.is_tensor(one) else one for one in second])
+                    fresh = [tensor.clone(memory_format=torch.preserve_format) * 1.5 for tensor in tensors]
+                    if all(one.stride() == tensor.stride() for one, tensor in zip(fresh, tensors)):
+                        self.met.clear()
+                        o, lse = self.sdpa(*fresh, **words)[:2]
+                        self.assertEqual(self.met, [])
+                        wanted = by_hand(*[one.transpose(1, 2) for one in fresh], words.get("is_causal", False),
+                                         words.get("scale", 0.25))
+                        torch.testing.assert_close(o, wanted[0].transpose(1, 2))
+                        torch.testing.assert_close(lse, wanted[1].transpose(1, 2).float())
+        served = self.native.served()
+        self.assertEqual(list(served), [SDPA])
+        self.assertGreater(served[SDPA], 9)
+
+    def test_ragged_tensors(self):
+        q, k, ends = self.randn(9, 4, 16), self.randn(13, 2, 16), torch.tensor([0, 4, 9], dtype=torch.int32)
+        kv_ends = torch.tensor([0, 6, 13], dtype=torch.int32)
+        call = lambda *ends, most=5: torch.ops.aten._flash_attention_forward(  # noqa: E731
+            q, k, k, *ends, most, 7, 0.0, True, False, scale=0.4)
+        self.assert_alike(*self.twice(lambda: call(ends, kv_ends)))
+        self.assertEqual(self.runs[0][2:], (5, 7))
+        others = torch.tensor([0, 5, 9], dtype=torch.int32), torch.tensor([0, 5, 13], dtype=torch.int32)
+        self.met.clear()
+        o = call(*others)[0]
+        self.assertEqual(self.met, [])
+        torch.testing.assert_close(o[:5], by_hand(q[None, :5], k[None, :5], k[None, :5], True, 0.4)[0][0])
+        call(ends, kv_ends, most=6)  # another bound is another recipe
+        self.assertEqual(len(self.met), 1)
+        self.assertEqual(self.native.served(), {FLASH: 2})
+
+    def test_what_differs_is_another_layout(self):
+        q, k = self.randn(2, 4, 8, 16), self.randn(2, 2, 8, 16)
+        memory = torch.zeros(q.numel() + 1, dtype=torch.float64)
+        calls = [lambda: self.sdpa(q, k, k), lambda: self.sdpa(q, k, k, 0.0, True), lambda: self.sdpa(q, k, k, scale=0.25),
+                 lambda: self.sdpa(q, k, k, scale=0.5), lambda: self.sdpa(q[:1], k[:1], k[:1]),
+                 lambda: self.sdpa(q[:, :, :7], k, k), lambda: self.sdpa(q, k[:, :1], k[:, :1]),
+                 lambda: self.sdpa(q.transpose(0, 1).contiguous().transpose(0, 1), k, k),
+                 lambda: self.sdpa(memory[1:].view_as(q), k, k),  # of another alignment
+                 lambda: self.sdpa(q, k, k.float().double().transpose(0, 1).contiguous().transpose(0, 1))]
+        for call in calls:
+            call()
+        self.assertEqual(len(self.met), len(calls))
+        self.met.clear()
+        for call in calls:
+            call()
+        self.assertEqual(self.met, [])
+
+    def test_calls_that_no_recipe_is_for(self):
+        q = self.randn(2, 4, 8, 16)
+        self.twice(lambda: self.sdpa(q, q, q))
+        for words in ({"dropout_p": 0.5}, {"return_debug_mask": True}):
+            for _ in range(3):
+                self.met.clear()
+                self.sdpa(q, q, q, **words)
+                self.assertEqual(len(self.met), 1, words)
+
+    def test_what_fails_here_is_for_python_to_say(self):
+        q = self.randn(2, 4, 8, 16)
+        call = lambda: self.sdpa(q, q, q)  # noqa: E731
+        self.twice(call)
+        self.code = 4
+        self.met.clear()
+        wanted = by_hand(*[q.transpose(1, 2)] * 3, False, 0.25)[0].transpose(1, 2)
+        torch.testing.assert_close(call()[0], wanted)
+        self.assertEqual((len(self.met), self.freed), (1, [77]))
+        self.code = 0
+        self.set_workspace(31)  # a byte less than the recipe needs
+        self.met.clear()
+        call()
+        self.assertEqual(len(self.met), 1)
+        self.set_workspace(32)
+        call()
+        self.assertEqual((len(self.met), self.runs[-1][1]), (1, 32))
+        self.native.forget()
+        call()
+        self.assertEqual(len(self.met), 2)
+
+    def test_layouts_that_are_not_taught_stay_pythons(self):
+        self.teaches = False
+        q = self.randn(2, 4, 8, 16)
+        for _ in range(3):
+            self.sdpa(q, q, q)
+        self.assertEqual((len(self.met), self.runs), (3, []))
+
+    def test_exceptions_are_those_of_python(self):
+        q = self.randn(2, 4, 8, 16)
+        for thrown in (Refused("one", 2), attnsmith.InvalidRequest("q.dtype", "fp64", "fp16"), KeyboardInterrupt(),
+                       torch.OutOfMemoryError("no room"), StopIteration(3)):
+            def throw(*arguments, thrown=thrown, **words):
+                raise thrown
+            self.teach = throw
+            try:
+                self.sdpa(q, q, q)
+            except BaseException as error:  # assertRaises would take its traceback away
+                self.assertIs(error, thrown)
+            else:
+                self.fail("nothing was thrown")
+            names = [frame.name for frame in traceback.extract_tb(thrown.__traceback__)]
+            self.assertEqual(names[-1], "throw")
+        del self.teach
+        self.assert_alike(*self.twice(lambda: self.sdpa(q, q, q)))
+
+    def test_exceptions_are_given_back(self):
+        class Big(Exception):
+            pass
+
+        def throw(*arguments, **words):
+            raise Big()
+
+        q = self.randn(1, 1, 1, 8)
+        self.teach = throw
+        try:
+            self.sdpa(q, q, q)
+        except Big as error:
+            alive = weakref.ref(error)
+        self.teach = None
+        gc.collect()
+        self.assertIsNone(alive())
+
+    def test_tensors_are_given_back(self):
+        q, k, v = self.randn(2, 4, 8, 16), self.randn(2, 4, 8, 16), self.randn(2, 4, 8, 16)
+
+        def uses():
+            return [torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) for tensor in (q, k, v)]
+
+        def gradless():
+            with torch.no_grad():
+                return self.sdpa(q, k, v, scale=0.5)
+
+        self.twice(gradless)
+        before = uses()
+        for _ in range(2000):
+            gradless()
+        self.code = 1  # by way of Python, and back
+        for _ in range(200):
+            gradless()
+        self.code = 0
+        self.assertEqual(uses(), before)
+        made = gradless()[0]
+        self.assertEqual(torch._C._storage_Use_Count(made.untyped_storage()._cdata), 2)  # with the one that asks
+
+    def test_threads(self):
+        tensors = [[self.randn(1, 2, length, 16) for _ in range(3)] for length in range(3, 9)]
+        wanted = [by_hand(*[one.transpose(1, 2) for one in three], True, 0.25)[0].transpose(1, 2) for three in tensors]
+        failures = []
+
+        def work():
+            try:
+                for i in range(120):
+                    o = self.sdpa(*tensors[i % 6], 0.0, True)[0]
+                    torch.testing.assert_close(o, wanted[i % 6])
+                    if i % 40 == 39:
+                        self.native.forget()
+                        self.set_workspace(64)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+
+    def test_the_package_forgets_with_its_runtime(self):
+        q = self.randn(2, 4, 8, 16)
+        self.twice(lambda: self.sdpa(q, q, q))
+        attnsmith.set_default_runtime(None)
+        self.met.clear()
+        self.sdpa(q, q, q)
+        self.assertEqual(len(self.met), 1)
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class Declarations(unittest.TestCase):
+    def test_they_are_those_of_torchs_headers(self):
+        cxx = compiler()
+        include = pathlib.Path(torch.__file__).parent / "include"
+        if cxx is None or not (include / "torch/csrc/stable/c/shim.h").exists():
+            self.skipTest("PyTorch's headers are not installed")
+        done = subprocess.run([cxx, "-x", "c++", "-std=c++20", "-fsyntax-only", "-DUSE_CUDA", f"-I{include}",
+                               f"-I{REPOSITORY / 'tools/python/torch_kernels'}",
+                               str(REPOSITORY / "tests/python/torch_abi_test.cpp")], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
