@@ -371,7 +371,7 @@ class Declarations(unittest.TestCase):
         if cxx is None or not (include / "torch/csrc/stable/c/shim.h").exists():
             self.skipTest("PyTorch's headers are not installed")
         done = subprocess.run([cxx, "-x", "c++", "-std=c++20", "-fsyntax-only", "-DUSE_CUDA", f"-I{include}",
-                               f"-I{REPOSITORY / 'tools/python/torch_kernels'}",
+                               f"-I{REPOSITORY / 'tools'}",
                                str(REPOSITORY / "tests/python/torch_abi_test.cpp")], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
 

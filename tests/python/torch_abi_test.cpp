@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include "libtorch.hpp"
+#include "python/torch_kernels/libtorch.hpp"
 
 namespace {
 

@@ -32,7 +32,7 @@
 #include <utility>
 
 #include "attnsmith/attnsmith.h"
-#include "fields.hpp"
+#include "python/fields.hpp"
 
 namespace ffi = xla::ffi;
 using attnsmith::python::kBatch;

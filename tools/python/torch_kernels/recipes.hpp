@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "fields.hpp"
 #include "interface.h"
+#include "python/fields.hpp"
 
 namespace attnsmith::torch_kernels {
 
