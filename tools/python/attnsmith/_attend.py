@@ -14,6 +14,7 @@ from ._blocks import AttentionBlock
 from ._dispatch import Dispatch, Recipe, dispatch_now
 from ._forms import Form, Views
 from ._frameworks import Framework, Order, Torch
+from ._native_calls import NativeCalls, opened
 from ._options import Options, flag, is_plain, plain, refuse_unhashable
 from ._workspaces import torch_memory
 
@@ -27,6 +28,23 @@ class _Watch(threading.local):
 
 
 _watch = _Watch()
+
+
+class _Native:
+    """Calls of the module _native, opened when a call with tensors of torch was made in Python."""
+
+    calls: Optional[NativeCalls] = None
+    is_open = False
+
+    def learns_from(self, framework: Framework) -> bool:
+        if not isinstance(framework, Torch) or _watch.seen is not None:
+            return False
+        if not self.is_open:
+            self.is_open, self.calls = True, opened()
+        return self.calls is not None
+
+
+_native = _Native()
 
 
 @contextmanager
@@ -51,6 +69,11 @@ def begin(tensor: Any, name: str, stream: Any) -> Tuple[Framework, int, int, Any
 def attend(form: Form, tensors: Tuple[Any, ...], options: Options, stream: Any, return_status: bool = False) -> Any:
     """`tensors`: as form.names has them. `options`: those of Problem, and what form.resolve takes besides: numbers and
     words, since layouts are told apart by them."""
+    calls = _native.calls
+    if calls is not None and stream is None and return_status is False and _watch.seen is None:
+        results = calls.module.attend(form, tensors, options)
+        if results is not None:
+            return results
     dispatch = dispatch_now()
     if not is_plain(options):
         options = plain(options)
@@ -65,8 +88,13 @@ def attend(form: Form, tensors: Tuple[Any, ...], options: Options, stream: Any, 
         views = _views_of(form, tensors, order)
         found = [view[0] for view in views if view is not None], [view and view[1:] for view in views]
     if scope is None:
-        return _run(dispatch, framework, index, number, form, tensors, options, found, views, order,
-                    return_status)
+        if stream is not None or views is not None or return_status or not _native.learns_from(framework):
+            return _run(dispatch, framework, index, number, form, tensors, options, found, views, order, return_status)
+        with recipes_of_calls() as recipes:
+            results = _run(dispatch, framework, index, number, form, tensors, options, found, views, order, return_status)
+        if _native.calls is not None and len(recipes) == 1:
+            _native.calls.learn(form, tensors, options, recipes[0], framework, index)
+        return results
     with scope:
         return _run(dispatch, framework, index, number, form, tensors, options, found, views, order, return_status)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
 import pathlib
-import threading
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
-from typing import Any, Dict, Optional, Set
+from typing import Any, Dict, Optional
 
-from . import _reports, runtime
-from ._dispatch import Dispatch, Recipe, dispatch_now
-from ._frameworks import met
+from . import _reports
+from ._dispatch import Recipe
+from ._frameworks import Torch, met
+from ._lent import Lent
 from ._library import library
-from ._workspaces import PER_THREAD_STREAM, Workspaces
 from .errors import Error
 
 _BESIDE = pathlib.Path(__file__).resolve().parent / "libattnsmith_torch.so"
@@ -62,13 +60,8 @@ class Kernels:
         # Called with the interpreter's lock held, which the others give away.
         self._fail = ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.py_object, ctypes.py_object)(
             _address(opened.attnsmith_torch_fail) or 0)
-        self._lock = threading.Lock()
-        self._dispatch: Optional[Dispatch] = None
-        self._kept: Set[Any] = set()  # kernels whose addresses the library has
-        self._workspaces: Optional[Workspaces] = None
+        self._lent = Lent(opened.attnsmith_torch_set_workspace, opened.attnsmith_torch_forget)
         self._counted = [0] * len(OPERATORS)
-        runtime.on_default_change.append(self.forget)
-        atexit.register(self.forget)  # before kernels are freed at the interpreter's end
 
     def activate(self, key: str) -> bool:
         """Puts the library's kernels in the place of torch's. Whether torch took them."""
@@ -79,11 +72,7 @@ class Kernels:
         self.forget()
 
     def forget(self) -> None:
-        with self._lock:
-            self._library.attnsmith_torch_forget()
-            self._dispatch = None
-            self._kept.clear()
-            self._workspaces = None
+        self._lent.take_back()
 
     def fail(self, error: BaseException) -> None:
         """Has the caller of the operator that this thread is in get this exception."""
@@ -92,30 +81,10 @@ class Kernels:
     def learn(self, recipe: Recipe, out: Any, lse: Any) -> None:
         """Has the next calls of this layout served without Python. For the operator that this thread is in, which made
         `out` and `lse` by this recipe."""
-        torch: Any = met("torch")
-        device, dispatch = out.get_device(), dispatch_now()
-        stream = torch.stream(device)
-        if recipe.blocks is recipe.spare:  # of a layout that may never come again
-            return
-        if stream == PER_THREAD_STREAM or torch.is_capturing():
-            return
-        with self._lock:
-            if self._dispatch is not dispatch:
-                self._library.attnsmith_torch_forget()
-                self._kept.clear()
-                self._dispatch = dispatch
-                self._workspaces = Workspaces(dispatch.runtime.allocate, dispatch.runtime.synchronize)
-            workspaces = self._workspaces
-            assert workspaces is not None
-            self._kept.add(recipe.entry.kernel)
-            # One of its own: that of the Python path has a lock that the library does not know.
-            workspace = workspaces.of(device, stream)
-            if workspace.nbytes < recipe.nbytes:
-                replaced = workspace.owner  # which the library may use until it has the other
-                workspaces.grow(workspace, recipe.nbytes, torch, device, stream)
-                self._library.attnsmith_torch_set_workspace(device, stream, workspace.data, workspace.nbytes)
-                del replaced
-        self.teach(recipe, out, lse)
+        torch = met("torch")
+        assert isinstance(torch, Torch)
+        if self._lent.lend(recipe, torch, out.get_device()):
+            self.teach(recipe, out, lse)
 
     def teach(self, recipe: Any, out: Any, lse: Any) -> None:
         """learn() of a recipe, a kernel and a workspace that are kept."""

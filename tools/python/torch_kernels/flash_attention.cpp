@@ -15,14 +15,19 @@
 #include <memory>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "interface.h"
 #include "libtorch.hpp"
+#include "python/native/recipes.hpp"
 #include "python_error.hpp"
-#include "recipes.hpp"
 
 namespace attnsmith::torch_kernels {
 namespace {
+
+using python::kMostAxes;
+using python::Layout;
+using python::Workspace;
 
 enum Operator : std::int32_t { kSdpa, kFlash };
 constexpr const char* kNames[] = {"_scaled_dot_product_flash_attention", "_flash_attention_forward"};
@@ -31,6 +36,23 @@ constexpr const char* kOthers[] = {"attnsmith::_scaled_dot_product_flash_attenti
 
 // Fields of fields.hpp.
 enum Field : int { q, k, v, o, lse, alibi_slopes = 6, q_indptr = 11, kv_indptr = 13, kv_lens = 14 };
+
+struct Recipe : python::Recipe {
+    explicit Recipe(const attnsmith_torch_recipe& from)
+        : python::Recipe(from.kernel, *from.tensors, *from.batch, from.workspace_bytes),
+          out_shape(from.out_shape, from.out_shape + from.out_rank),
+          out_strides(from.out_strides, from.out_strides + from.out_rank),
+          lse_shape(from.lse_shape, from.lse_shape + from.lse_rank),
+          lse_strides(from.lse_rank) {
+        std::int64_t step = 1;
+        for (std::size_t axis = from.lse_rank; axis-- > 0;) {
+            lse_strides[axis] = step;
+            step *= lse_shape[axis] > 1 ? lse_shape[axis] : 1;
+        }
+    }
+    std::vector<std::int64_t> out_shape, out_strides, lse_shape, lse_strides;
+};
+using Recipes = python::Recipes<Recipe>;
 
 struct State {
     attnsmith_torch_functions functions{};
@@ -252,7 +274,7 @@ bool launch(const Call& call, const Recipe& recipe, Workspace& workspace, void* 
     arguments.point(o, out_data);
     arguments.point(lse, log_sums_data);
     const std::lock_guard lock(workspace.mutex);
-    if (workspace.bytes < recipe.workspace_bytes) return false;
+    if (workspace.bytes == 0 || workspace.bytes < recipe.workspace_bytes) return false;
     const attnsmith_workspace memory{sizeof memory, workspace.data, workspace.bytes};
     attnsmith_error* error = nullptr;
     if (all.functions.run(recipe.kernel, &arguments.tensors, &arguments.batch, &memory, stream, &error) ==
@@ -265,14 +287,13 @@ bool launch(const Call& call, const Recipe& recipe, Workspace& workspace, void* 
 // Serves a call, whose results replace its arguments on the stack. False: nothing has changed.
 bool serve(Operator number, Value* stack, Call& call) {
     State& all = state();
-    const Recipes::Use use = all.recipes.use();
-    const Recipe* const recipe = all.recipes.find(call.layout);
+    const std::shared_ptr<const Recipe> recipe = all.recipes.find(call.layout);
     if (recipe == nullptr) return false;
     void* stream = nullptr;
     DeviceGuard guard;
     if (call.device_type == all.cuda && (!guard.make(call.device) || !current_stream(call.device, stream)))
         return false;
-    Workspace* const workspace = all.recipes.workspace(call.device, stream);
+    const std::shared_ptr<Workspace> workspace = all.recipes.workspace(call.device, stream);
     if (workspace == nullptr) return false;
 
     // o, lse, what dropout would need, and no debug mask.

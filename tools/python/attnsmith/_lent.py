@@ -1,0 +1,58 @@
+"""Kernels and scratch memory whose addresses a library of this package has, and which are kept for it."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from typing import Any, Callable, Optional, Set
+
+from . import runtime
+from ._dispatch import Dispatch, Recipe, dispatch_now
+from ._frameworks import Torch
+from ._workspaces import PER_THREAD_STREAM, Workspaces
+
+
+class Lent:
+    """`set_workspace(device, stream, data, nbytes)` and `forget()` tell the library."""
+
+    def __init__(self, set_workspace: Callable[[int, int, int, int], Any], forget: Callable[[], Any]) -> None:
+        self._set_workspace = set_workspace
+        self._forget = forget
+        self._lock = threading.Lock()
+        self._dispatch: Optional[Dispatch] = None
+        self._kernels: Set[Any] = set()
+        self._workspaces: Optional[Workspaces] = None
+        runtime.on_default_change.append(self.take_back)
+        atexit.register(self.take_back)  # before kernels are freed at the interpreter's end
+
+    def take_back(self) -> None:
+        """All of it."""
+        with self._lock:
+            self._forget()
+            self._dispatch = None
+            self._kernels.clear()
+            self._workspaces = None
+
+    def lend(self, recipe: Recipe, torch: Torch, device: int) -> bool:
+        """What calls of a recipe need on the current stream of a GPU. False where they are not for the library: of a layout that
+        may never come again, or of a stream that stands for several or is being captured."""
+        stream, dispatch = torch.stream(device), dispatch_now()
+        if recipe.blocks is recipe.spare or stream == PER_THREAD_STREAM or torch.is_capturing():
+            return False
+        with self._lock:
+            if self._dispatch is not dispatch:
+                self._forget()
+                self._kernels.clear()
+                self._dispatch = dispatch
+                self._workspaces = Workspaces(dispatch.runtime.allocate, dispatch.runtime.synchronize)
+            workspaces = self._workspaces
+            assert workspaces is not None
+            self._kernels.add(recipe.entry.kernel)
+            # One of its own: that of calls in Python has a lock that the library does not know.
+            workspace = workspaces.of(device, stream)
+            if workspace.nbytes < recipe.nbytes:
+                replaced = workspace.owner  # which the library may use until it has the other
+                workspaces.grow(workspace, recipe.nbytes, torch, device, stream)
+                self._set_workspace(device, stream, workspace.data, workspace.nbytes)
+                del replaced
+        return True

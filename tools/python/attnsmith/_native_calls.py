@@ -1,0 +1,85 @@
+"""The module _native: calls of known layouts without a line of Python between the tensors and the launch. Where it is
+missing (PyPy, free-threaded Python, a build without Python's headers) or torch is older than 2.10, _attend does all in
+Python."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import sys
+from ctypes import c_void_p
+from typing import Any, Optional, Tuple
+
+from . import _views
+from ._dispatch import Recipe
+from ._forms import Form
+from ._frameworks import Torch
+from ._lent import Lent
+from ._library import library
+from ._options import Options
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, c_void_p).value or 0
+
+
+def _module() -> Any:
+    """That of the wheel, or of a build."""
+    file = os.environ.get("ATTNSMITH_NATIVE_MODULE")
+    if file is None:
+        return importlib.import_module("._native", __package__)
+    spec = importlib.util.spec_from_file_location(f"{__package__}._native", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class NativeCalls:
+    """The module, ready for the tensors of one torch."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self._lent = Lent(module.set_workspace, module.forget)
+
+    def learn(self, form: Form, tensors: Tuple[Any, ...], options: Options, recipe: Recipe, torch: Any,
+              device: int) -> None:
+        """Has the next calls like this one served by the module."""
+        if self._lent.lend(recipe, torch, device):
+            self.teach(form, tensors, options, recipe, torch)
+
+    def teach(self, form: Form, tensors: Tuple[Any, ...], options: Options, recipe: Any, torch: Torch) -> None:
+        """learn() of a recipe whose kernel and workspace are lent."""
+        new_out = out_words = new_lse = lse_words = None
+        if tensors[3] is None:
+            if recipe.as_q:
+                new_out = torch.empty_like
+            else:
+                new_out, out_words = (recipe.o_shape, recipe.o_strides), {"dtype": torch.dtypes[recipe.kind]}
+        if recipe.lse_shape is not None:
+            new_lse = recipe.lse_shape, _views.compact_strides(recipe.lse_shape)
+            lse_words = {"dtype": torch.dtypes[_views.FP32]}
+        block = recipe.block()
+        self.module.learn(form, tensors, options, recipe.entry.kernel, recipe.entry.pointer.value, block.tensors, block.batch,
+                          recipe.nbytes, form.fields, recipe.v_offset, new_out, out_words, new_lse, lse_words)
+        recipe.blocks.append(block)
+
+
+def opened() -> Optional[NativeCalls]:
+    """Once torch is there. None where calls are Python's."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not hasattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__"):
+        return None
+    try:
+        module = _module()
+        driver = ctypes.CDLL("libcuda.so.1")
+        functions = library().functions
+        module.use(_address(functions.attnsmith_run), _address(functions.attnsmith_error_free),
+                   _address(driver.cuStreamIsCapturing), _address(driver.cuCtxGetDevice))
+    except (ImportError, OSError, AttributeError):
+        return None
+    if not module.use_torch(torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, torch.autograd.forward_ad):
+        return None
+    return NativeCalls(module)
