@@ -1,5 +1,4 @@
-"""torch's flash attention in C++ (tools/python/torch_kernels), registered for the CPU, with a launch that this file
-computes from the pointers, shapes and strides that it is given."""
+"""torch's flash attention in C++ (tools/python/torch_kernels), registered for the CPU, with launches on the host."""
 
 import ctypes
 import gc
@@ -22,34 +21,10 @@ else:
     import attnsmith.torch
     from attnsmith import _abi, _torch_kernels, _views
     from attnsmith._blocks import AttentionBlock
+    from attnsmith._lent import LAUNCHING
+    from host_launch import FIELDS, HostLaunch, by_hand
 
 SDPA, FLASH = "_scaled_dot_product_flash_attention", "_flash_attention_forward"
-RUN = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 6)
-FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-def tensor_at(address):
-    """The torch tensor of a DLTensor in the host's memory, of fp64, fp32 or int32."""
-    described = _abi.Tensor.from_address(address)
-    kind = {(2, 64): torch.float64, (2, 32): torch.float32, (0, 32): torch.int32}[described.dtype.code, described.dtype.bits]
-    shape, strides = (values[:described.ndim] for values in (described.shape, described.strides))
-    reach = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides))
-    memory = (ctypes.c_char * (reach * kind.itemsize)).from_address(described.data)
-    return torch.frombuffer(memory, dtype=kind).as_strided(shape, strides)
-
-
-def by_hand(q, k, v, causal, scale):
-    """[batch, tokens, heads, head_dim] -> o like q, lse [batch, tokens, heads]."""
-    q, k, v = (tensor.double().transpose(1, 2) for tensor in (q, k, v))
-    group = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    scores = q @ k.transpose(-1, -2) * scale
-    if causal:
-        ahead = torch.arange(k.shape[2])[None] - (torch.arange(q.shape[2])[:, None] + k.shape[2] - q.shape[2])
-        scores = scores.masked_fill(ahead > 0, -math.inf)
-    return (torch.softmax(scores, -1) @ v).transpose(1, 2), torch.logsumexp(scores, -1).transpose(1, 2)
-
-
 class Refused(Exception):
     def __init__(self, one, two):
         super().__init__(one, two)
@@ -62,13 +37,10 @@ class Kernels(unittest.TestCase):
         from attnsmith import _flash_backend
         self.native = _flash_backend._working_kernels()
         self.assertIsNotNone(self.native, "no libattnsmith_torch, or torch does not throw its exceptions")
-        self.met, self.runs, self.freed = [], [], []
-        self.code, self.options = 0, {}
-        self.teaches = True
+        self.met, self.teaches, self.host = [], True, HostLaunch()
         functions = _torch_kernels.functions_for(torch)
-        self.run_argument, self.free_argument = RUN(self.run_kernel), FREE(self.freed.append)
-        functions.run, functions.error_free = (ctypes.cast(one, ctypes.c_void_p).value
-                                               for one in (self.run_argument, self.free_argument))
+        for name, address in zip(LAUNCHING, self.host.addresses):
+            setattr(functions, name, address)
         self.assertIsNone(_torch_kernels.use(self.native._library, functions))
         self.addCleanup(_torch_kernels.use, self.native._library, _torch_kernels.functions_for(torch))
         self.workspace = ctypes.create_string_buffer(64)
@@ -82,41 +54,19 @@ class Kernels(unittest.TestCase):
     def set_workspace(self, nbytes):
         self.native._library.attnsmith_torch_set_workspace(-1, None, ctypes.addressof(self.workspace), nbytes)
 
-    def run_kernel(self, kernel, tensors, batch, workspace, stream, error):
-        """In the place of attnsmith_run."""
-        tensors, batch = _abi.Tensors.from_address(tensors), _abi.Batch.from_address(batch)
-        self.runs.append((kernel, _abi.Workspace.from_address(workspace).bytes, batch.max_q_len, batch.max_kv_len))
-        if self.code:
-            ctypes.c_void_p.from_address(error).value = 77
-            return self.code
-        q, k, v, o, lse = (tensor_at(getattr(tensors, name)) for name in ("q", "k", "v", "o", "lse"))
-        causal, scale = self.options[kernel]
-        if batch.q_indptr:
-            ends, kv_ends = tensor_at(batch.q_indptr).tolist(), tensor_at(batch.kv_indptr).tolist()
-            for rows, keys in zip(map(slice, ends, ends[1:]), map(slice, kv_ends, kv_ends[1:])):
-                one = by_hand(q[None, rows], k[None, keys], v[None, keys], causal, scale)
-                o[rows], lse[rows] = one[0][0], one[1][0]
-        else:
-            found = by_hand(q, k, v, causal, scale)
-            o.copy_(found[0])
-            lse.copy_(found[1])
-        return 0
-
     def view(self, tensor):
         kind = _views.kind_of(_abi.DL_FLOAT if tensor.is_floating_point() else _abi.DL_INT, tensor.dtype.itemsize * 8)
         return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), kind, 1
 
     def teach(self, tensors, out, lse, causal, scale, caller, longest):
         """`tensors`: by their fields' names, as the library has their axes. `caller`: o and lse as torch gets them."""
-        kernel = 1000 + len(self.options)
-        self.options[kernel] = causal, scale
+        kernel = 1000 + len(self.host.options)
+        self.host.options[kernel] = causal, scale
         named = {**tensors, "o": out, "lse": lse}
         block = AttentionBlock()
-        block.fill([self.view(named[name]) if name in named else None for name in _abi.TENSOR_FIELDS + _abi.BATCH_FIELDS],
-                   *longest, 0, 0)
-        for word in AttentionBlock.pointer_words([named.get(name) for name in _abi.TENSOR_FIELDS + _abi.BATCH_FIELDS],
-                                                 [i for i, name in enumerate(_abi.TENSOR_FIELDS + _abi.BATCH_FIELDS)
-                                                  if name in named]):
+        block.fill([self.view(named[name]) if name in named else None for name in FIELDS], *longest, 0, 0)
+        for word in AttentionBlock.pointer_words([named.get(name) for name in FIELDS],
+                                                 [i for i, name in enumerate(FIELDS) if name in named]):
             block.words[word] = 0  # a recipe has no pointers
         self.native.teach(types.SimpleNamespace(block=lambda: block, entry=types.SimpleNamespace(pointer=kernel), nbytes=32,
                                                 blocks=[]), *caller)
@@ -160,11 +110,11 @@ class Kernels(unittest.TestCase):
     def twice(self, call):
         """The results of a call of a new layout, which Python has, and of the next one, which it has not."""
         self.met.clear()
-        self.runs.clear()
+        self.host.launches.clear()
         first = call()
-        self.assertEqual((len(self.met), len(self.runs)), (1, 0))
+        self.assertEqual((len(self.met), len(self.host.launches)), (1, 0))
         second = call()
-        self.assertEqual((len(self.met), len(self.runs)), (1, 1))
+        self.assertEqual((len(self.met), len(self.host.launches)), (1, 1))
         return first, second
 
     def assert_alike(self, first, second):
@@ -210,7 +160,7 @@ class Kernels(unittest.TestCase):
         call = lambda *ends, most=5: torch.ops.aten._flash_attention_forward(  # noqa: E731
             q, k, k, *ends, most, 7, 0.0, True, False, scale=0.4)
         self.assert_alike(*self.twice(lambda: call(ends, kv_ends)))
-        self.assertEqual(self.runs[0][2:], (5, 7))
+        self.assertEqual(self.host.launches[0][2:], (5, 7))
         others = torch.tensor([0, 5, 9], dtype=torch.int32), torch.tensor([0, 5, 13], dtype=torch.int32)
         self.met.clear()
         o = call(*others)[0]
@@ -250,19 +200,28 @@ class Kernels(unittest.TestCase):
         q = self.randn(2, 4, 8, 16)
         call = lambda: self.sdpa(q, q, q)  # noqa: E731
         self.twice(call)
-        self.code = 4
+        self.host.code = 4
         self.met.clear()
         wanted = by_hand(*[q.transpose(1, 2)] * 3, False, 0.25)[0].transpose(1, 2)
         torch.testing.assert_close(call()[0], wanted)
-        self.assertEqual((len(self.met), self.freed), (1, [77]))
-        self.code = 0
+        self.assertEqual((len(self.met), self.host.errors_freed), (1, [77]))
+        self.host.code = 0
+        self.host.bind_code = 3
+        self.native.forget()
+        self.set_workspace(64)
+        call()
+        self.met.clear()
+        call()
+        self.assertEqual((len(self.met), self.host.errors_freed), (1, [77, 78]))
+        self.host.bind_code = 0
+        call()
         self.set_workspace(31)  # a byte less than the recipe needs
         self.met.clear()
         call()
         self.assertEqual(len(self.met), 1)
         self.set_workspace(32)
         call()
-        self.assertEqual((len(self.met), self.runs[-1][1]), (1, 32))
+        self.assertEqual((len(self.met), self.host.launches[-1][1]), (1, 32))
         self.native.forget()
         call()
         self.assertEqual(len(self.met), 2)
@@ -272,7 +231,7 @@ class Kernels(unittest.TestCase):
         q = self.randn(2, 4, 8, 16)
         for _ in range(3):
             self.sdpa(q, q, q)
-        self.assertEqual((len(self.met), self.runs), (3, []))
+        self.assertEqual((len(self.met), self.host.launches), (3, []))
 
     def test_exceptions_are_those_of_python(self):
         q = self.randn(2, 4, 8, 16)
@@ -321,12 +280,12 @@ class Kernels(unittest.TestCase):
 
         self.twice(gradless)
         before = uses()
-        for _ in range(2000):
+        for _ in range(600):
             gradless()
-        self.code = 1  # by way of Python, and back
-        for _ in range(200):
+        self.host.code = 1  # by way of Python, and back
+        for _ in range(60):
             gradless()
-        self.code = 0
+        self.host.code = 0
         self.assertEqual(uses(), before)
         made = gradless()[0]
         self.assertEqual(torch._C._storage_Use_Count(made.untyped_storage()._cdata), 2)  # with the one that asks
@@ -338,10 +297,10 @@ class Kernels(unittest.TestCase):
 
         def work():
             try:
-                for i in range(120):
+                for i in range(60):
                     o = self.sdpa(*tensors[i % 6], 0.0, True)[0]
                     torch.testing.assert_close(o, wanted[i % 6])
-                    if i % 40 == 39:
+                    if i % 20 == 19:
                         self.native.forget()
                         self.set_workspace(64)
             except BaseException as error:

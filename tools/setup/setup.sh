@@ -105,6 +105,8 @@ missing_packages() {
     if $tests; then
         have pkg-config || echo pkg-config
         have doxygen || echo doxygen
+        # Headers for attnsmith._native, of Debian's Python or of another that has its own.
+        [[ -f $(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h ]] || echo python3-dev
         python3 -c 'import jsonschema' 2>/dev/null || installed python3-jsonschema || echo python3-jsonschema
     fi
     if $tests; then

@@ -12,6 +12,10 @@ from ._frameworks import Torch
 from ._workspaces import PER_THREAD_STREAM, Workspaces
 
 
+#: The functions of libattnsmith that such a library is given.
+LAUNCHING = ("bind", "launch_at", "call_free", "error_free")
+
+
 class Lent:
     """`set_workspace(device, stream, data, nbytes)` and `forget()` tell the library."""
 

@@ -16,7 +16,7 @@ from . import _views
 from ._dispatch import Recipe
 from ._forms import Form
 from ._frameworks import Torch
-from ._lent import Lent
+from ._lent import LAUNCHING, Lent
 from ._library import library
 from ._options import Options
 
@@ -76,7 +76,7 @@ def opened() -> Optional[NativeCalls]:
         module = _module()
         driver = ctypes.CDLL("libcuda.so.1")
         functions = library().functions
-        module.use(_address(functions.attnsmith_run), _address(functions.attnsmith_error_free),
+        module.use(*[_address(getattr(functions, f"attnsmith_{name}")) for name in LAUNCHING],
                    _address(driver.cuStreamIsCapturing), _address(driver.cuCtxGetDevice))
     except (ImportError, OSError, AttributeError):
         return None

@@ -11,7 +11,7 @@ from typing import Any, Dict, Optional
 from . import _reports
 from ._dispatch import Recipe
 from ._frameworks import Torch, met
-from ._lent import Lent
+from ._lent import LAUNCHING, Lent
 from ._library import library
 from .errors import Error
 
@@ -23,7 +23,7 @@ class _Functions(Structure):
     """attnsmith_torch_functions."""
 
     _fields_ = [(name, c_size_t if name == "size" else c_void_p) for name in (
-        "size", "torch_library", "cuda_library", "run", "error_free", "is_capturing", "increment", "decrement", "lock",
+        "size", "torch_library", "cuda_library", *LAUNCHING, "is_capturing", "increment", "decrement", "lock",
         "unlock")]
 
 
@@ -125,8 +125,9 @@ def functions_for(torch: Any) -> _Functions:
         cuda, driver = ctypes.CDLL(str(folder / "libtorch_cuda.so")), ctypes.CDLL("libcuda.so.1")
     functions, python = library().functions, ctypes.pythonapi
     return _Functions(
-        ctypes.sizeof(_Functions), of_torch._handle, cuda and cuda._handle, _address(functions.attnsmith_run),
-        _address(functions.attnsmith_error_free), driver and _address(driver.cuStreamIsCapturing),
+        ctypes.sizeof(_Functions), of_torch._handle, cuda and cuda._handle,
+        *[_address(getattr(functions, f"attnsmith_{name}")) for name in LAUNCHING],
+        driver and _address(driver.cuStreamIsCapturing),
         *map(_address, (python.Py_IncRef, python.Py_DecRef, python.PyGILState_Ensure, python.PyGILState_Release)))
 
 

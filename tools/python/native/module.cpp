@@ -66,7 +66,7 @@ struct Known : Recipe {
     Object new_out, out_words;        // what makes o of q, a method or function with arguments, and its words
     bool out_like_q = false;          // new_out takes q alone
     Object new_lse_arguments, lse_words;  // of q.new_empty_strided; empty: no lse
-    Object form, options, kept_kernel;         // which the layout, or the recipe, has the addresses of
+    Object form, options, kept_kernel;    // which the layout, or the recipe, has the addresses of
 };
 
 struct Framework {
@@ -76,9 +76,7 @@ struct Framework {
 };
 
 struct State {
-    attnsmith_code (*run)(const attnsmith_kernel*, const attnsmith_tensors*, const attnsmith_batch*,
-                          const attnsmith_workspace*, void*, attnsmith_error**) = nullptr;
-    void (*error_free)(attnsmith_error*) = nullptr;
+    Library library;
     int (*is_capturing)(void* stream, int* status) = nullptr;  // cuStreamIsCapturing
     int (*current_device)(int* device) = nullptr;              // cuCtxGetDevice
     bool takes_host = false;                                   // tensors of the host's memory, for tests
@@ -252,21 +250,11 @@ Object serve(PyObject* form, PyObject* tensors, PyObject* options) {
         arguments.point(kLseField, data);
     }
 
-    attnsmith_error* error = nullptr;
-    attnsmith_code code = ATTNSMITH_FAILED;
+    bool is_launched = false;
     Py_BEGIN_ALLOW_THREADS;
-    {
-        const std::lock_guard lock(workspace->mutex);
-        if (workspace->bytes != 0 && workspace->bytes >= known->workspace_bytes) {
-            const attnsmith_workspace memory{sizeof memory, workspace->data, workspace->bytes};
-            code = all.run(known->kernel, &arguments.tensors, &arguments.batch, &memory, stream, &error);
-        }
-    }
+    is_launched = known->launch(all.library, arguments, *workspace, stream);
     Py_END_ALLOW_THREADS;
-    if (code != ATTNSMITH_OK) {
-        if (error != nullptr) all.error_free(error);
-        return {};
-    }
+    if (!is_launched) return {};
     ++all.served;
     if (!lse) return out;
     Object both(PyTuple_New(2));
@@ -328,17 +316,19 @@ PyObject* learn(PyObject*, PyObject* arguments) {
     Py_RETURN_TRUE;
 }
 
-// use(run, error_free, is_capturing, current_device): addresses of functions; the last two 0 have tensors of
-// the host's memory taken.
+// use(bind, launch_at, call_free, error_free, is_capturing, current_device): addresses of functions; 0 of the
+// last two has tensors of the host's memory taken.
 PyObject* use(PyObject*, PyObject* arguments) {
-    PyObject* given[4];
-    if (!PyArg_UnpackTuple(arguments, "use", 4, 4, &given[0], &given[1], &given[2], &given[3]))
+    PyObject* given[6];
+    if (!PyArg_UnpackTuple(arguments, "use", 6, 6, &given[0], &given[1], &given[2], &given[3], &given[4],
+                           &given[5]))
         return nullptr;
     State& all = state();
-    all.run = address<decltype(all.run)>(given[0]);
-    all.error_free = address<decltype(all.error_free)>(given[1]);
-    all.is_capturing = address<decltype(all.is_capturing)>(given[2]);
-    all.current_device = address<decltype(all.current_device)>(given[3]);
+    all.library = {
+        address<decltype(Library::bind)>(given[0]), address<decltype(Library::launch_at)>(given[1]),
+        address<decltype(Library::call_free)>(given[2]), address<decltype(Library::error_free)>(given[3])};
+    all.is_capturing = address<decltype(all.is_capturing)>(given[4]);
+    all.current_device = address<decltype(all.current_device)>(given[5]);
     all.takes_host = all.is_capturing == nullptr;
     if (PyErr_Occurred() != nullptr) return nullptr;
     Py_RETURN_NONE;

@@ -4,7 +4,7 @@ namespace attnsmith::python {
 
 Recipe::Recipe(const attnsmith_kernel* of_kernel, const attnsmith_tensors& tensors,
                const attnsmith_batch& batch, std::size_t bytes)
-    : kernel(of_kernel), workspace_bytes(bytes) {
+    : kernel_(of_kernel), workspace_bytes_(bytes) {
     arguments_.tensors.size = sizeof arguments_.tensors;
     arguments_.batch.size = sizeof arguments_.batch;
     arguments_.batch.max_q_len = batch.max_q_len;
@@ -43,6 +43,43 @@ void Recipe::copy_to(Arguments& to) const {
         const std::int8_t place = to.places[field++];
         to.batch.*member = place < 0 ? nullptr : &to.memory[static_cast<std::size_t>(place)];
     }
+}
+
+bool Recipe::launch(const Library& library, const Arguments& arguments, Workspace& workspace,
+                    void* stream) const {
+    const auto data_of = [&](std::size_t field) -> void* {
+        const std::int8_t place = arguments.places[field];
+        return place < 0 ? nullptr : arguments.memory[static_cast<std::size_t>(place)].data;
+    };
+    std::array<void*, kBatch.size()> batch;
+    for (std::size_t i = 0; i < batch.size(); ++i) batch[i] = data_of(kTensors.size() + i);
+
+    const std::lock_guard in_order(workspace.mutex);
+    if (workspace.bytes == 0 || workspace.bytes < workspace_bytes_) return false;
+    const std::lock_guard lock(mutex_);
+    attnsmith_error* error = nullptr;
+    attnsmith_code code = ATTNSMITH_OK;
+    if (bound_.call == nullptr || bound_.workspace != workspace.data || bound_.batch != batch) {
+        bound_.reset();
+        const attnsmith_workspace memory{sizeof memory, workspace.data, workspace.bytes};
+        code = library.bind(kernel_, &arguments.tensors, &arguments.batch, &memory, &bound_.call, &error);
+        bound_.free = library.call_free;
+        bound_.workspace = workspace.data;
+        bound_.batch = batch;
+    }
+    if (code == ATTNSMITH_OK) {
+        std::array<void*, kTensors.size()> addresses;
+        for (std::size_t field = 0; field < addresses.size(); ++field) addresses[field] = data_of(field);
+        attnsmith_tensor_addresses at{};
+        static_assert(offsetof(attnsmith_tensor_addresses, q) == sizeof at.size &&
+                          sizeof at == sizeof at.size + sizeof addresses,
+                      "an address for each field of attnsmith_tensors, in their order");
+        at.size = sizeof at;
+        std::memcpy(reinterpret_cast<char*>(&at) + sizeof at.size, addresses.data(), sizeof addresses);
+        code = library.launch_at(bound_.call, &at, stream, &error);
+    }
+    if (error != nullptr) library.error_free(error);
+    return code == ATTNSMITH_OK;
 }
 
 }  // namespace attnsmith::python

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "attnsmith/attnsmith.h"
 #include "python/fields.hpp"
 
 namespace attnsmith::python {
@@ -47,6 +48,16 @@ class Layout {
     std::size_t count_ = 0;
 };
 
+// Of libattnsmith, by their addresses.
+struct Library {
+    decltype(&attnsmith_bind) bind = nullptr;
+    decltype(&attnsmith_launch_at) launch_at = nullptr;
+    decltype(&attnsmith_call_free) call_free = nullptr;
+    decltype(&attnsmith_error_free) error_free = nullptr;
+};
+
+struct Workspace;
+
 class Recipe {
   public:
     // Copies all but the pointers. The kernel is the caller's to keep.
@@ -67,15 +78,36 @@ class Recipe {
     };
     void copy_to(Arguments& arguments) const;
 
-    const attnsmith_kernel* kernel;
-    std::size_t workspace_bytes;
+    // Enqueues the kernels on the stream. What was bound serves again unless the workspace is another one, or
+    // a tensor of lengths or pages. False where it cannot be done here.
+    bool launch(const Library& library, const Arguments& arguments, Workspace& workspace, void* stream) const;
 
   private:
     void add(const attnsmith_dl_tensor* tensor, std::size_t field);
 
+    // The call that is bound, and with what.
+    struct Bound {
+        attnsmith_call* call = nullptr;
+        void (*free)(attnsmith_call*) = nullptr;
+        void* workspace = nullptr;
+        std::array<void*, kBatch.size()> batch{};
+
+        Bound() = default;
+        Bound(const Bound&) = delete;
+        Bound& operator=(const Bound&) = delete;
+        ~Bound() { reset(); }
+        void reset() {
+            if (call != nullptr) free(std::exchange(call, nullptr));
+        }
+    };
+
+    const attnsmith_kernel* kernel_;
+    std::size_t workspace_bytes_;
     Arguments arguments_{};
     std::size_t count_ = 0;
     std::array<std::array<std::int64_t, 2 * kMostAxes>, kFields> numbers_;
+    mutable std::mutex mutex_;  // of bound_; taken after a workspace's
+    mutable Bound bound_;
 };
 
 struct Workspace {

@@ -58,6 +58,7 @@ struct State {
     attnsmith_torch_functions functions{};
     Libtorch torch;
     std::int32_t fp32 = 0, uint64 = 0, strided = 0, cuda = 0;
+    python::Library attnsmith;
     LibraryHandle library = nullptr;
     std::atomic<std::uint64_t> served[2] = {};
     Recipes recipes;
@@ -273,15 +274,7 @@ bool launch(const Call& call, const Recipe& recipe, Workspace& workspace, void* 
         return false;
     arguments.point(o, out_data);
     arguments.point(lse, log_sums_data);
-    const std::lock_guard lock(workspace.mutex);
-    if (workspace.bytes == 0 || workspace.bytes < recipe.workspace_bytes) return false;
-    const attnsmith_workspace memory{sizeof memory, workspace.data, workspace.bytes};
-    attnsmith_error* error = nullptr;
-    if (all.functions.run(recipe.kernel, &arguments.tensors, &arguments.batch, &memory, stream, &error) ==
-        ATTNSMITH_OK)
-        return true;
-    all.functions.error_free(error);
-    return false;
+    return recipe.launch(all.attnsmith, arguments, workspace, stream);
 }
 
 // Serves a call, whose results replace its arguments on the stack. False: nothing has changed.
@@ -392,6 +385,7 @@ const char* attnsmith_torch_open(const attnsmith_torch_functions* functions) {
 #undef ATTNSMITH_FIND
 #undef ATTNSMITH_FIND_IN
     all.functions = *functions;
+    all.attnsmith = {functions->bind, functions->launch_at, functions->call_free, functions->error_free};
     all.torch = torch;
     all.fp32 = torch.aoti_torch_dtype_float32();
     all.uint64 = torch.aoti_torch_dtype_uint64();

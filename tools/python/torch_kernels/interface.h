@@ -16,8 +16,12 @@ typedef struct attnsmith_torch_functions {
     size_t size;
     void* torch_library; /* from dlopen: libtorch_cpu.so, which has what libtorch.hpp declares */
     void* cuda_library;  /* libtorch_cuda.so */
-    attnsmith_code (*run)(const attnsmith_kernel*, const attnsmith_tensors*, const attnsmith_batch*,
-                          const attnsmith_workspace*, void* stream, attnsmith_error**); /* attnsmith_run */
+    /* attnsmith_bind, attnsmith_launch_at, attnsmith_call_free and attnsmith_error_free. */
+    attnsmith_code (*bind)(const attnsmith_kernel*, const attnsmith_tensors*, const attnsmith_batch*,
+                           const attnsmith_workspace*, attnsmith_call**, attnsmith_error**);
+    attnsmith_code (*launch_at)(const attnsmith_call*, const attnsmith_tensor_addresses*, void* stream,
+                                attnsmith_error**);
+    void (*call_free)(attnsmith_call*);
     void (*error_free)(attnsmith_error*);
     int (*is_capturing)(void* stream, int* status); /* cuStreamIsCapturing of the CUDA driver */
     /* Of Python. */
