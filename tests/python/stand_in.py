@@ -23,6 +23,13 @@ import attnsmith._heads_first as _heads_first  # noqa: E402
 import attnsmith._spans as _spans  # noqa: E402
 import attnsmith.functions as functions  # noqa: E402
 
+def plain_inductor():
+    """Inductor's kernels as plain C++: without the programs that try the CPU's vector instructions and without a precompiled
+    header of all of ATen, which take longer to compile than all kernels of a test."""
+    import torch._inductor.config
+    return torch._inductor.config.patch({"cpp.vec_isa_ok": False, "cpp_cache_precompile_headers": False})
+
+
 NAMES = ("attention", "varlen_attention", "paged_attention", "mla_attention", "merge_states", "append")
 _SIGNATURES = {name: inspect.signature(getattr(functions, name)) for name in NAMES}
 
