@@ -2,7 +2,7 @@
 # and in C, by CMake and by pkg-config, and with the source tree as a subdirectory; runs them each time; and looks at
 # what the shared library needs and exports.
 # cmake -DSOURCE=... -DBUILD=... -DWORK=... -DGENERATOR=... -DCXX=... -DC=... -DVERSION=... -DREADELF=... -DNM=...
-#       [-DPKG_CONFIG=...] [-DLAUNCHER=ccache] [-DUNITY=ON] [-DCUDA_INCLUDE=... -DNVRTC_INCLUDE=...] -P consumer_test.cmake
+#       [-DPKG_CONFIG=...] [-DLAUNCHER=ccache] [-DUNITS=ON] [-DCUDA_INCLUDE=... -DNVRTC_INCLUDE=...] -P consumer_test.cmake
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -151,22 +151,10 @@ else()
   message(STATUS "SKIPPED: pkg-config is not installed")
 endif()
 
-# Not optimised and without debug information: it is built for this test alone. Files are compiled one by one where the
-# build under test compiles ten as one, and the other way about (CompileTime.cmake): so every machine that passes the tests
-# has seen that each file includes what it uses and that files which are compiled as one do not give a name twice.
-set(subdirectory -DATTNSMITH_SOURCE=${SOURCE} -DCMAKE_BUILD_TYPE=None)
-if(UNITY)
-  list(APPEND subdirectory -DCMAKE_UNITY_BUILD=OFF)
-else()
-  list(APPEND subdirectory -DCMAKE_UNITY_BUILD=ON -DATTNSMITH_TOOLS=ON)
-endif()
+# Not optimised and without debug information: it is built for this test alone.
+set(subdirectory -DATTNSMITH_SOURCE=${SOURCE} -DCMAKE_BUILD_TYPE=None -DCMAKE_UNITY_BUILD=${UNITS})
 if(CUDA_INCLUDE)
   list(APPEND subdirectory -DATTNSMITH_CUDA_INCLUDE=${CUDA_INCLUDE} -DATTNSMITH_NVRTC_INCLUDE=${NVRTC_INCLUDE})
 endif()
 build_and_run(subdirectory ${subdirectory})
-if(NOT UNITY)
-  message(STATUS "the command, ten files as one")
-  run(${CMAKE_COMMAND} --build ${WORK}/subdirectory --target attnsmith_cli)
-endif()
-
 file(REMOVE_RECURSE ${WORK})
