@@ -1,10 +1,11 @@
 """--help of every command says all of its flags and has examples, which work."""
 
+import json
 import re
 import shutil
 
 from remote_server import RemoteServer
-from support import LLAMA, REPOSITORY, CliTest, examples, main, on_terminal
+from support import REPOSITORY, SMALL_LLAMA, CliTest, examples, main, on_terminal
 
 
 def commands_of(text):
@@ -26,7 +27,7 @@ class Help(CliTest):
     def test_every_command(self):
         helps = self.helps()
         self.assertGreaterEqual(len(helps), 20)
-        shutil.copy(LLAMA, self.folder / "config.json")
+        self.write("config.json", json.dumps(SMALL_LLAMA))
         seen = []
         with RemoteServer(self.folder / "www") as remote:
             for command, text in helps.items():

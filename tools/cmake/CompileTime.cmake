@@ -1,7 +1,7 @@
 # What keeps a build short. Most of its time goes to the headers of JSON, of fmt and of the standard library, and to the code
 # that the compiler makes of their templates, which each file repeats: up to ten files of a target are compiled as one unit,
-# which takes half the time. A compiler cache knows single files better. A project around this one decides with
-# CMAKE_UNITY_BUILD, as does whoever sets it.
+# which takes half the time. A compiler cache knows single files better. CMAKE_UNITY_BUILD decides if it is set; a project around
+# this one has no units otherwise.
 set(ATTNSMITH_UNITS OFF)
 if(DEFINED CMAKE_UNITY_BUILD)
   set(ATTNSMITH_UNITS ${CMAKE_UNITY_BUILD})
