@@ -54,7 +54,8 @@ macro(attnsmith_read_local_names)
 endmacro()
 
 # attnsmith_compile_in_units(TARGET): divides the target's files into units. No file of a unit mentions a local name of one before
-# it, and all have the same `using namespace`: so local names may repeat, and mean in a unit what they mean in a file of its own.
+# it, and all have the same `using namespace` and `using enum`: so local names may repeat, and mean in a unit what they mean in a
+# file of its own.
 function(attnsmith_compile_in_units target)
   if(NOT ATTNSMITH_UNITS)
     return()
@@ -75,7 +76,7 @@ function(attnsmith_compile_in_units target)
     string(REGEX MATCHALL "[A-Za-z_][A-Za-z0-9_]*" mentioned "${text}")
     list(REMOVE_DUPLICATES mentioned)
 
-    string(REGEX MATCHALL "\nusing namespace [^\n]*" directives "${text}")
+    string(REGEX MATCHALL "\nusing (namespace|enum) [^\n]*" directives "${text}")
     list(SORT directives)
 
     set(unit 0)

@@ -80,6 +80,15 @@ class Units(unittest.TestCase):
         self.assertEqual(self.build(file_of("long of(int value) { return -value; }", "of(1)"),
                                     declared + file_of("constexpr int kTwo = 2;", "of(kTwo)"))[0], [-1, 2])
 
+    def test_what_a_file_takes_from_elsewhere_is_its_own(self):
+        declared = "namespace x {\ninline long hex() { return 5; }\n}  // namespace x\n"
+        for directive, value in (("using enum std::chars_format;", "static_cast<long>(hex) * 0"), ("using namespace std;", "ios_base::hex != ios_base::oct")):
+            with self.subTest(directive):
+                taking = "#include <charconv>\n#include <ios>\n" + file_of(directive + "\nconstexpr int kOther = 0;", value)
+                got, units = self.build(taking, declared + file_of("constexpr int kFive = 5;", "hex()"))
+                self.assertEqual(got[1], 5)
+                self.assertNotEqual(self.unit_of("file_0", units), self.unit_of("file_1", units))
+
     def test_files_that_share_no_name_are_one_unit(self):
         """Aliases that say the same may repeat."""
         alias = "using Number = long;\n"
