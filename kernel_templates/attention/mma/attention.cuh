@@ -40,6 +40,8 @@ struct MmaAttention {
     static constexpr int kWarpKeys = Config::tile_kv / Config::warps_kv;
     static constexpr bool kQueriesInRegisters = Config::queries_in_registers;
     static constexpr bool kTokenScales = Config::scale_blocks > 0;
+    static_assert((sizeof(typename Config::KeyValue) == 1) == is_same<StageOf<Config>, DequantInRegisters>,
+                  "8-bit keys are widened in registers, and no others");
     static_assert(Config::tile_q == 16 * Config::warps_q,
                   "a warp has 16 query rows: tile_q must be 16 * warps_q");
     static_assert(!Config::absolute_cuts || abi::kLeastCut % Config::tile_kv == 0,
@@ -70,9 +72,9 @@ struct MmaAttention {
         if constexpr (kWidens && !kTokenScales) stored_key_scale = key_scale(args, tile.kv_head, status);
         const PackedRow rows[2] = {tile.row(warp_row + fragment_row(lane, 0)),
                                    tile.row(warp_row + fragment_row(lane, 1))};
-        kernel.begin();
         mask.set(args, tile.sequence, rows);
         logits.set(args, tile.sequence, rows);
+        kernel.begin();  // after these: kernels of softcaps and odd head dims would spill
         Loads loads(pipeline, tile, keys, status);
         const typename Loads::Blocks blocks = loads.blocks;
         loads.start(tile);

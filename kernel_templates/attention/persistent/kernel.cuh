@@ -22,6 +22,13 @@ namespace attnsmith {
 // each. consume(pipeline, i) is the i-th of the warpgroups that multiply, and sets its registers.
 template <class Config, class Consume>
 __device__ void persistent_kernel(const abi::PersistentArguments& args, const Consume& consume) {
+    using Stage = StageOf<Config>;
+    constexpr bool kStored = sizeof(typename Config::KeyValue) == 1;
+    static_assert(kStored == (is_same<Stage, DequantRing> || is_same<Stage, DequantInPlace>),
+                  "8-bit keys are dequantized by this kernel, and no others");
+    static_assert(
+        !kStored || is_same<Stage, DequantInPlace> == is_same<ColumnsOf<Config>, LatentColumns<Config>>,
+        "latents are dequantized in their place");
     extern __shared__ __align__(1024) char memory[];
     const PersistentPipeline<Config> pipeline{memory, SharedAddress::of(memory)};
     if (threadIdx.x == 0) {

@@ -101,6 +101,55 @@ TEST_CASE("every mma kernel that tables may choose for decode fits the SM", "[pl
     }
 }
 
+TEST_CASE("kernels dequantize 8-bit keys at their family's stage, and scale O where a tensor has one scale",
+          "[planner][resources]") {
+    using Stage = attnsmith::abi::OperandStage;
+    int stored = 0;
+    for (const Op op : {Op::attention, Op::mla}) {
+        for (const DType kv_dtype : {DType::bf16, DType::e4m3, DType::e5m2}) {
+            for (const KvScale scale : {KvScale::tensor, KvScale::head, KvScale::token_head}) {
+                AttentionSpec spec{.op = op, .q_heads = 16, .kv_heads = 16};
+                if (op == Op::mla)
+                    spec.head_dim_ckv = 512, spec.head_dim_kpe = 64, spec.scale = 0.1, spec.kv_heads = 1;
+                else
+                    spec.head_dim_qk = spec.head_dim_vo = 128;
+                const bool is_stored = kv_dtype != DType::bf16;
+                if (is_stored) {
+                    if (op == Op::mla && scale == KvScale::head) continue;  // latents have no heads
+                    spec.kv_dtype = kv_dtype;
+                    spec.kv_scale = scale;
+                }
+                spec = problem::validate(spec, {}).spec;
+                const bool is_of_tokens = is_stored && scale == KvScale::token_head;
+                std::vector<Refusal> rejected;
+                const DeviceTraits device = families::traits_of(90);
+                for (const families::Candidate& one :
+                     families::attention_mma::candidates(spec, device, families::TuningTable({}), rejected)) {
+                    const auto kernel = one.kernel.as<families::attention_mma::Kernel>();
+                    CAPTURE(one.kernel.name());
+                    CHECK(kernel.operand_stage ==
+                          (is_stored ? Stage::dequant_in_registers : Stage::as_loaded));
+                    CHECK(kernel.value_scale == (is_stored && !is_of_tokens));
+                    stored += is_stored;
+                }
+                for (const families::Candidate& one : families::attention_wgmma::family().candidates(
+                         spec, device, families::TuningTable({}), rejected)) {
+                    const auto kernel = one.kernel.as<families::attention_wgmma::Kernel>();
+                    CAPTURE(one.kernel.name());
+                    const Stage here = op == Op::mla ? Stage::dequant_in_place : Stage::dequant_ring;
+                    const bool is_ahead = kernel.operand_stage == Stage::dequant_ahead;
+                    CHECK((kernel.operand_stage == (is_stored ? here : Stage::as_loaded) ||
+                           (is_stored && is_ahead)));
+                    CHECK(kernel.key_value == (is_ahead ? DType::fp16 : is_stored ? kv_dtype : DType::bf16));
+                    CHECK(kernel.value_scale == (is_stored && !is_of_tokens));
+                    stored += is_stored;
+                }
+            }
+        }
+    }
+    CHECK(stored > 20);
+}
+
 TEST_CASE("a wgmma kernel has an SM to itself, and fits it", "[planner][resources]") {
     const DeviceTraits device = families::traits_of(90);
     int kernels = 0;
