@@ -62,6 +62,7 @@ ordered_json least_accurate(const std::vector<CaseResult>& results) {
                         {"max_abs_error", short_number(r->max_abs_error)},
                         {"element", short_number(r->element_ratio)},
                         {"pooled", short_number(r->pooled_ratio)},
+                        {"rounding", short_number(r->rounding_ratio)},
                         {"lse", short_number(r->lse_ratio)}});
     }
     return list;

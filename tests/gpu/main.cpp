@@ -163,9 +163,9 @@ void report(const CaseResult& result, const Options& options) {
     } else if (options.verbose) {
         fmt::print(
             "ok   {} ({:.0f} ms; max error {:.2g}; of allowed: element {:.2f}, pooled {:.2f}, lse "
-            "{:.2f}){}{}\n",
+            "{:.2f}, rounding {:.2f}){}{}\n",
             name, result.milliseconds, result.max_abs_error, result.element_ratio, result.pooled_ratio,
-            result.lse_ratio, result.detail.empty() ? "" : " ", result.detail);
+            result.lse_ratio, result.rounding_ratio, result.detail.empty() ? "" : " ", result.detail);
     }
     std::fflush(stdout);
 }

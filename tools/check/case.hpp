@@ -196,7 +196,9 @@ struct CaseResult {
     double max_abs_error = 0;
     double element_ratio = 0;  // worst error / allowed of one element
     double pooled_ratio = 0;   // pooled error / allowed
-    int vacuous_pools = 0;     // in which the plain computation overflowed everywhere
+    double rounding_ratio =
+        0;                  // of elements beyond the tolerance: error / what rounding weights and O allows
+    int vacuous_pools = 0;  // in which the plain computation overflowed everywhere
     double lse_ratio = 0;
     double milliseconds = 0;
     bool device_lost = false;  // the context is broken: nothing more can run in this process

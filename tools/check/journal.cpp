@@ -27,6 +27,7 @@ void visit_fields(Result& result, const Visit& visit) {
     visit("max_abs_error", result.max_abs_error);
     visit("element_ratio", result.element_ratio);
     visit("pooled_ratio", result.pooled_ratio);
+    visit("rounding_ratio", result.rounding_ratio);
     visit("vacuous_pools", result.vacuous_pools);
     visit("lse_ratio", result.lse_ratio);
     visit("milliseconds", result.milliseconds);

@@ -427,4 +427,25 @@ Reference compute_reference(const ReferenceInput& input, const std::vector<Query
     return result;
 }
 
+std::vector<double> weighed_magnitudes(const ReferenceInput& input, const QueryRow& row) {
+    ReferenceInput positive = input;
+    const bool is_stored = is_fp8(kv_dtype(input.spec));
+    const auto columns = static_cast<std::size_t>(head_dim_vo(input.spec));
+    std::vector<std::uint8_t> bytes(columns);
+    std::vector<std::uint16_t> halves(columns);
+    positive.v = [&](std::int64_t sequence, std::int64_t token, std::int64_t head) -> const void* {
+        const void* const values = input.v(sequence, token, head);
+        if (values == nullptr) return nullptr;
+        for (std::size_t i = 0; i < columns; ++i) {
+            if (is_stored)
+                bytes[i] = static_cast<const std::uint8_t*>(values)[i] & 0x7f;
+            else
+                halves[i] = static_cast<const std::uint16_t*>(values)[i] & 0x7fff;
+        }
+        return is_stored ? static_cast<const void*>(bytes.data()) : halves.data();
+    };
+    return compute_reference(positive, {row}, 1)
+        .out;  // by one thread, which is done with a row before the next
+}
+
 }  // namespace attnsmith::check

@@ -88,4 +88,8 @@ std::vector<QueryRow> sample_rows(const ReferenceInput& input, double budget, st
 
 Reference compute_reference(const ReferenceInput& input, const std::vector<QueryRow>& rows, int threads = 0);
 
+// Of one row, the weighted sums of the values' magnitudes, [q_heads, head_dim_vo]: what O would be if no
+// value were negative. Rounding the weights changes O by at most so much times their roundoff.
+std::vector<double> weighed_magnitudes(const ReferenceInput& input, const QueryRow& row);
+
 }  // namespace attnsmith::check

@@ -141,6 +141,7 @@ class CaseRun {
         result_.max_abs_error = std::max(result_.max_abs_error, found.max_abs_error);
         result_.element_ratio = std::max(result_.element_ratio, found.element_ratio);
         result_.pooled_ratio = std::max(result_.pooled_ratio, found.pooled_ratio);
+        result_.rounding_ratio = std::max(result_.rounding_ratio, found.rounding_ratio);
         result_.vacuous_pools += found.vacuous_pools;
         result_.lse_ratio = std::max(result_.lse_ratio, found.lse_ratio);
         note(found.fault);

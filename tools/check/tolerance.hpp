@@ -20,6 +20,8 @@ struct Tolerance {
 
 // With precision high, of what is computed, before it is rounded to what O is stored as.
 Tolerance output_tolerance(DType dtype, Precision precision = Precision::standard);
+// What rounding to nearest changes a number by at most, relative to it.
+double unit_roundoff(DType dtype);
 // LSE is fp32 whatever the inputs are. Its error is that of exp2 and of an fp32 logit.
 Tolerance lse_tolerance(Precision precision = Precision::standard);
 

@@ -477,6 +477,34 @@ TEST_CASE("sampling keeps to its budget and to the edges of each sequence", "[ch
     CHECK(sample != sample_rows(input, cost / 10, 2));
 }
 
+TEST_CASE("weighed magnitudes are the outputs of values without signs, and bound what rounding may do",
+          "[check]") {
+    Random random(11);
+    Problem p{};
+    p.spec = {
+        .dtype = DType::f16, .head_dim_qk = 8, .head_dim_vo = 8, .q_heads = 2, .kv_heads = 1, .scale = 1.0};
+    p.sequences = {{3, 20}};
+    p.q = random_values(Problem::kTokens * 2 * 8, DType::f16, random);
+    p.k = random_values(Problem::kTokens * 8, DType::f16, random);
+    p.v = random_values(Problem::kTokens * 8, DType::f16, random);
+    const ReferenceInput input = p.input();
+    const std::vector<double> got = weighed_magnitudes(input, {0, 1});
+    Problem positive = p;
+    for (std::uint16_t& value : positive.v) value &= 0x7fff;
+    CHECK(got == compute_reference(positive.input(), {{0, 1}}).out);
+    // The plain computation rounds logits as well, which these bounds leave out: with one key there is no
+    // weight to round, and with all it is not far off.
+    const Reference want = compute_reference(input, {{0, 1}});
+    for (std::size_t i = 0; i < got.size(); ++i) {
+        CHECK(got[i] >= std::fabs(want.out[i]));
+        CHECK(std::fabs(want.low[i] - want.out[i]) < 8 * unit_roundoff(DType::f16) * got[i]);
+    }
+    CHECK(round_to(DType::f16, 1 + unit_roundoff(DType::f16) * 1.01) != 1);
+    CHECK(round_to(DType::f16, 1 + unit_roundoff(DType::f16) * 0.99) == 1);
+    CHECK(round_to(DType::bf16, 1 + unit_roundoff(DType::bf16) * 1.01) != 1);
+    CHECK(round_to(DType::bf16, 1 + unit_roundoff(DType::bf16) * 0.99) == 1);
+}
+
 TEST_CASE("tolerances", "[check]") {
     const std::vector<double> want{1.0, 0.0, -kInfinity, 100.0};
     CHECK(compare({1e-3, 1e-3}, want, want).bad == 0);
