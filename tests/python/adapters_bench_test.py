@@ -1,0 +1,338 @@
+"""tools/bench/adapters.py without a GPU: its numbers, what it names, and its models, which need torch and their packages."""
+
+import contextlib
+import importlib.util
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+ENTRY = REPOSITORY / "tools/bench/adapters.py"
+sys.path.insert(0, str(ENTRY.parent))
+
+import adapter_models  # noqa: E402
+import adapters  # noqa: E402
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+ABSENT = adapter_models.Model("a model of an absent package", "transformers", None)
+
+
+def row(model="a", way=adapters.ACTIVATE, mode="forward", served=2, error=0.001, **fields):
+    made = adapters.empty_row(adapter_models.Model(model, "torch", None), way, mode)
+    made.update(calls=2, served=served, error=error, without=0.5, **fields)
+    made["problem"] = adapters.problem_of(made)
+    return made
+
+
+def timed(sdpa, own, **fields):
+    return adapters.with_times(row(**fields), {"sdpa": sdpa, "attnsmith": own})
+
+
+class Numbers(unittest.TestCase):
+    def test_a_ratio_is_the_median_of_sdpa_over_that_of_attnsmith(self):
+        made = timed([0.004, 0.9, 0.003], [0.002, 0.001, 0.7])
+        self.assertAlmostEqual(made["ratio"], 2.0)
+        self.assertAlmostEqual(made["sdpa_ms"], 4.0)
+        self.assertAlmostEqual(made["attnsmith_ms"], 2.0)
+        self.assertEqual(made["rounds"], 3)
+
+    def test_the_mean_is_geometric_and_the_least_has_a_name(self):
+        found = adapters.summary([timed([2.0], [1.0], model="a"), timed([1.0], [2.0], model="b", mode="training"),
+                                  timed([8.0], [1.0], model="c")])
+        self.assertAlmostEqual(found["all"]["geomean"], 2.0)
+        self.assertEqual((found["all"]["cases"], found["all"]["least"]), (3, 0.5))
+        self.assertEqual(found["all"]["least_case"], "b, activate(), training")
+        self.assertAlmostEqual(found["forward"]["geomean"], 4.0)
+        self.assertAlmostEqual(found["training"]["geomean"], 0.5)
+        self.assertAlmostEqual(found[adapters.ACTIVATE]["geomean"], 2.0)
+
+    def test_a_case_that_was_not_served_counts_in_no_mean(self):
+        rows = [timed([4.0], [1.0]), row(model="masked", served=0, passed_on={"a mask": 3})]
+        found = adapters.summary(rows)
+        self.assertEqual((found["all"]["cases"], found["all"]["geomean"]), (1, 4.0))
+        text = adapters.tables({"cases": rows, "summary": found, "skipped": []})
+        self.assertIn("masked, activate(), forward: not served: a mask", text)
+        nothing = adapters.summary([rows[1]])["all"]
+        self.assertEqual((nothing["cases"], nothing["geomean"], nothing["least"]), (0, None, None))
+
+    def test_outputs_that_differ_are_wrong(self):
+        for error in (0.021, math.inf, math.nan):
+            self.assertRegex(row(error=error)["problem"], "^WRONG: ")
+        self.assertIsNone(row(error=0.019)["problem"])
+        self.assertIsNone(row(error=0.021, bound=0.05)["problem"])
+
+    def test_partly_served_and_blind_cases_are_named(self):
+        rows = [{**timed([1.0], [1.0], served=1), "passed_on": {"dropout": 1}}, {**timed([1.0], [1.0], model="flat"), "without": 0.01}]
+        document = {"cases": rows, "summary": adapters.summary(rows), "skipped": [{"model": "far", "why": "timm is not installed"}]}
+        text = adapters.tables(document)
+        self.assertIn("a, activate(), forward: served 1 of 2 calls; passed on: dropout", text)
+        self.assertIn("flat: its comparison says little", text)
+        self.assertNotIn("a: its comparison says little", text)
+        self.assertIn("far: skipped: timm is not installed", text)
+        self.assertEqual(document["summary"]["partly served"]["cases"], 1)
+
+    def test_calls_of_several_reports_are_added(self):
+        served, reasons = adapters.merged([
+            {"served": {"a": 2, "b": 1}, "passed_on": [{"function": "f", "why": "dropout", "to": "torch", "calls": 2}]},
+            {"served": {}, "passed_on": [{"function": "g", "why": "dropout", "to": "torch", "calls": 3}]}])
+        self.assertEqual((served, reasons), (3, {"dropout": 5}))
+
+    def test_the_budget_is_shared_by_the_cases_that_are_left(self):
+        now = [0.0]
+        allowances = adapters.Allowances(100, 4, lambda: now[0])
+        self.assertEqual(allowances.next(), 25)
+        now[0] = 70
+        self.assertEqual(allowances.next(), 10)
+        now[0] = 500
+        self.assertEqual(allowances.next(), 0)
+
+
+class Turns(unittest.TestCase):
+    def setUp(self):
+        self.now, self.log, self.on = 0.0, [], False
+        clock = mock.patch.object(adapters.time, "perf_counter", lambda: self.now)
+        clock.start()
+        self.addCleanup(clock.stop)
+
+    def time_them(self, allowance):
+        def takes(name, seconds):
+            def step():
+                self.log.append(name)
+                self.assertEqual(self.on, name == "attnsmith")
+                self.now += seconds
+            return step
+
+        @contextlib.contextmanager
+        def switch():
+            self.on = True
+            yield
+            self.on = False
+
+        return adapters.time_by_turns({"sdpa": (contextlib.nullcontext, takes("sdpa", 0.02)),
+                                       "attnsmith": (switch, takes("attnsmith", 0.01))}, 9, allowance, lambda: None)
+
+    def test_each_is_timed_while_it_is_switched_on(self):
+        times, steps = self.time_them(1000)
+        self.assertEqual({name: len(some) for name, some in times.items()}, {"sdpa": 9, "attnsmith": 9})
+        for name, seconds in (("sdpa", 0.02), ("attnsmith", 0.01)):
+            self.assertTrue(all(abs(time - seconds) < 1e-9 for time in times[name]))
+        self.assertGreaterEqual(0.02 * steps, adapters.TURN_SECONDS)
+
+    def test_the_order_changes(self):
+        self.time_them(1000)
+        turns = [name for before, name in zip([None, *self.log], self.log) if name != before]
+        self.assertEqual(turns, ["sdpa", "attnsmith"] * 5 + ["sdpa"])
+
+    def test_rounds_are_cut_and_not_below_the_least(self):
+        for allowance, rounds in ((0.0, adapters.LEAST_ROUNDS), (0.75, 5)):
+            self.now = 0.0
+            times, _ = self.time_them(allowance)
+            self.assertEqual((len(times["sdpa"]), len(times["attnsmith"])), (rounds, rounds))
+
+
+class Models(unittest.TestCase):
+    def test_names_are_unique_and_modes_known(self):
+        names = [model.name for model in adapter_models.MODELS]
+        self.assertEqual(len(set(names)), len(names))
+        self.assertGreaterEqual(len(names), 20)
+        for model in adapter_models.MODELS:
+            self.assertLessEqual(set(model.modes), set(adapters.MODES))
+
+    def test_a_model_of_an_absent_package_is_named(self):
+        with mock.patch.object(adapter_models, "MODELS", (ABSENT,)), \
+                mock.patch.object(adapter_models.importlib.util, "find_spec", lambda name: None):
+            chosen, skipped = adapters.select(re.compile(""), ["forward"])
+        self.assertEqual(chosen, [])
+        self.assertEqual(skipped, [{"model": ABSENT.name, "why": "transformers is not installed (pip install transformers)"}])
+        self.assertEqual(adapters.listing(chosen, skipped), [f"{ABSENT.name}: skipped: {skipped[0]['why']}"])
+
+    def test_names_and_modes_choose(self):
+        everything = mock.patch.object(adapter_models.Model, "missing", lambda model: None)
+        with everything:
+            chosen, _ = adapters.select(re.compile("nanochat|bert, padded", re.IGNORECASE), ["compile"])
+            self.assertEqual([(model.name[:8], cases) for model, cases in chosen], [("nanochat", [(adapters.ACTIVATE, "compile")])])
+            ((_, cases),), _ = adapters.select(re.compile("^BERT, padded"), list(adapters.MODES))
+        self.assertEqual(cases, [(way, mode) for mode in ("forward", "training") for way in (adapters.ACTIVATE, adapters.BY_NAME)])
+
+
+class Command(unittest.TestCase):
+    def run_it(self, *arguments):
+        return subprocess.run([sys.executable, "-B", str(ENTRY), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              universal_newlines=True, timeout=120, env=dict(os.environ, CUDA_VISIBLE_DEVICES=""), check=False)
+
+    def test_list_has_every_model(self):
+        done = self.run_it("--list")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lines = done.stdout.splitlines()
+        self.assertEqual(len(lines), len(adapter_models.MODELS))
+        for model in adapter_models.MODELS:
+            (line,) = [line for line in lines if line.startswith((model.name + ":", model.name + " "))
+                       and (": skipped: " in line) == (model.missing() is not None)][:1]
+            self.assertTrue(line)
+
+    def test_without_a_gpu_it_is_skipped(self):
+        done = self.run_it()
+        self.assertEqual(done.returncode, 77, done.stderr)
+        self.assertIn("skipped", done.stdout)
+
+    def test_bad_words_are_refused(self):
+        for arguments in (("--modes", "backward"), ("--models", "("), ("--rounds", "2"), ("--seconds", "0")):
+            with mock.patch("sys.stderr"), self.assertRaises(SystemExit) as raised:
+                adapters.main(arguments)
+            self.assertEqual(raised.exception.code, 2, arguments)
+
+
+@unittest.skipUnless(HAS_TORCH, "PyTorch is not installed")
+class Programs(unittest.TestCase):
+    def test_every_installed_model_is_built_and_takes_its_inputs(self):
+        import torch
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        for model in adapter_models.MODELS:
+            if model.missing():
+                continue
+            with self.subTest(model=model.name), contextlib.ExitStack() as stack:
+                if model.module == "timm":  # which reads numbers while it builds a model
+                    device = "meta"
+                else:
+                    device = "cpu"
+                    stack.enter_context(FakeTensorMode())
+                    # Module.to fails for such tensors, so weights have the dtype from the start.
+                    stack.enter_context(mock.patch.object(torch.nn.Module, "to", lambda module, *others: module))
+                    stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+                    torch.set_default_dtype(torch.bfloat16)
+                program = adapter_models.build(model, device)
+                calls = []
+                with torch.no_grad(), adapters.watched_attention(lambda result: calls.append(1) or result):
+                    output = program.forward()
+                self.assertTrue(calls, "no call of scaled_dot_product_attention")
+                if program.labels is not None:
+                    self.assertEqual(output.shape[:-1], program.labels.shape)
+                self.assertTrue(output.is_floating_point())
+
+
+class FakeAdapter:
+    """attnsmith.torch, with an attention of its own in the place of torch's."""
+
+    def __init__(self, attention):
+        self.sdpa, self.attention, self.calls = None, attention, 0
+
+    def activate(self):
+        import torch
+        self.sdpa = torch.nn.functional.scaled_dot_product_attention
+
+        def call(*tensors, **options):
+            found = self.attention(self.sdpa, tensors, options)
+            self.calls += found is not None
+            return self.sdpa(*tensors, **options) if found is None else found
+
+        torch.nn.functional.scaled_dot_product_attention = call
+
+    def deactivate(self):
+        import torch
+        torch.nn.functional.scaled_dot_product_attention = self.sdpa
+
+    def reset(self):
+        self.calls = 0
+
+    def report(self):
+        return {"served": {"f": self.calls} if self.calls else {}, "passed_on": []}
+
+
+def in_fp32(sdpa, tensors, options):
+    return sdpa(*(tensor.float() for tensor in tensors), **options).to(tensors[0].dtype)
+
+
+@unittest.skipUnless(HAS_TORCH, "PyTorch is not installed")
+class Measuring(unittest.TestCase):
+    def setUp(self):
+        import torch
+        from adapter_programs import NanoChat, NanoGpt
+
+        def program(module):
+            return lambda: adapter_models.Program(module(), {"tokens": torch.arange(64).view(2, 32)}, lambda logits: logits,
+                                                  torch.arange(64).view(2, 32))
+
+        self.torch = torch
+        self.models = [
+            adapter_models.Model("chat", "torch", program(lambda: NanoChat(64, 32, 2, 4, 2, 16))),
+            adapter_models.Model("gpt", "torch", program(lambda: NanoGpt(64, 32, 2, 4, 64)))]
+        for patch in (mock.patch.object(torch.cuda, "synchronize", lambda: None), mock.patch.object(adapters, "TURN_SECONDS", 1e-4)):
+            patch.start()
+            self.addCleanup(patch.stop)
+        build = adapter_models.build
+        on_the_cpu = mock.patch.object(adapter_models, "build", lambda model, device: build(model, "cpu"))
+        on_the_cpu.start()
+        self.addCleanup(on_the_cpu.stop)
+
+    def measure(self, attention, modes=("forward", "training")):
+        attnsmith = types.SimpleNamespace(torch=FakeAdapter(attention))
+        with mock.patch("sys.stderr"):
+            return [row for model in self.models for row in adapters.measure_model(
+                attnsmith, model, adapters.cases_of(model, modes), 3, lambda: 0.0)]
+
+    def test_an_attention_that_is_right_has_ratios(self):
+        for row in self.measure(in_fp32):
+            self.assertIsNone(row["problem"], row)
+            self.assertEqual((row["served"], row["calls"], row["rounds"]), (2, 2, 3))
+            self.assertGreater(row["ratio"], 0)
+            self.assertTrue(0 < row["error"] < row["bound"])
+            self.assertFalse(adapters.is_blind(row), row)
+
+    def test_an_attention_that_is_wrong_is_found_and_not_timed(self):
+        def not_causal(sdpa, tensors, options):
+            return sdpa(*tensors, **{**options, "is_causal": False})
+
+        for row in self.measure(not_causal):
+            self.assertRegex(row["problem"], "^WRONG: ", row)
+            self.assertIsNone(row["ratio"])
+
+    def test_nan_is_wrong(self):
+        for row in self.measure(lambda sdpa, tensors, options: sdpa(*tensors, **options) * math.nan):
+            self.assertRegex(row["problem"], "^WRONG: ", row)
+
+    def test_an_attention_that_serves_nothing_is_named(self):
+        for row in self.measure(lambda sdpa, tensors, options: None):
+            self.assertRegex(row["problem"], "^not served: ", row)
+            self.assertIsNone(row["ratio"])
+
+    def test_a_model_that_fails_is_named(self):
+        def fail(sdpa, tensors, options):
+            raise ValueError("no kernel\nfor this")
+
+        for row in self.measure(fail):
+            self.assertEqual(row["problem"], "failed: ValueError: no kernel")
+        self.assertIs(self.torch.nn.functional.scaled_dot_product_attention, self.torch._C._nn.scaled_dot_product_attention)
+
+    def test_the_document_has_what_was_measured_and_what_was_skipped(self):
+        torch = self.torch
+        attnsmith = types.SimpleNamespace(torch=FakeAdapter(in_fp32), __version__="1")
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            file = pathlib.Path(folder) / "adapters.json"
+            for patch in (mock.patch.object(adapter_models, "MODELS", (*self.models, ABSENT)),
+                          mock.patch.object(adapter_models.Model, "missing", lambda model: "absent" if model is ABSENT else None),
+                          mock.patch.object(adapters, "is_skipped", lambda: False),
+                          mock.patch.object(adapters, "adapters_of", lambda chosen: attnsmith),
+                          mock.patch.object(torch.cuda, "get_device_name", lambda: "a GPU"), mock.patch("sys.stderr")):
+                stack.enter_context(patch)
+            out = stack.enter_context(mock.patch("sys.stdout"))
+            self.assertEqual(adapters.main(["--modes", "forward", "--json", str(file), "--seconds", "1"]), 0)
+            text = "".join(call.args[0] for call in out.write.call_args_list)
+            document = json.loads(file.read_text(encoding="utf-8"))
+        self.assertIn(f"{ABSENT.name}: skipped: absent", text)
+        self.assertEqual(document["skipped"], [{"model": ABSENT.name, "why": "absent"}])
+        self.assertEqual([row["model"] for row in document["cases"]], ["chat", "gpt"])
+        self.assertAlmostEqual(document["summary"]["all"]["geomean"],
+                               math.sqrt(document["cases"][0]["ratio"] * document["cases"][1]["ratio"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
