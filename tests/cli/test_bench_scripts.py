@@ -8,7 +8,7 @@ from support import REPOSITORY, CliTest, main
 
 FOLDER = REPOSITORY / "tools/bench"
 # Modules that the others import.
-MODULES = ("launches.py",)
+MODULES = ("launches.py", "adapter_models.py", "adapter_programs.py")
 SCRIPTS = sorted(file for file in FOLDER.iterdir() if file.suffix in (".py", ".sh") and file.name not in MODULES)
 SKIPPED = 77
 
@@ -54,7 +54,8 @@ class BenchScripts(CliTest):
                                 f"{script.name}: " in result.stderr, result.stdout + result.stderr)
 
     def test_a_reader_that_stops_early(self):
-        for script, *arguments in (("peers.py", "--list"), ("append.py", "--list"), ("scheme_errors.py", "--list")):
+        for script, *arguments in (("peers.py", "--list"), ("append.py", "--list"), ("scheme_errors.py", "--list"),
+                                   ("adapters.py", "--list")):
             command = f'"{sys.executable}" "{FOLDER / script}" {" ".join(arguments)} | head -n 1'
             result = subprocess.run(["bash", "-c", command], cwd=self.work, env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
                                     text=True, timeout=60, check=False)

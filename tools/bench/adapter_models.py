@@ -19,25 +19,32 @@ class Program(NamedTuple):
     module: Any
     inputs: Dict[str, Any]
     output: Callable[[Any], Any]  # the tensor of a result that is compared, and that the loss is made of
-    labels: Any = None  # of a language model, whose output are logits; others have the mean square as their loss
+    labels: Any = None  # of a language model, whose output are logits
+    target: Any = None  # of others, whose loss is the mean square of what they are off from it
     autocast: bool = False  # weights in fp32, as nanoGPT has them
     for_graphs: Dict[str, Any] = {}  # inputs besides, where the forward is traced or captured
 
     def traced(self):
         return self._replace(inputs={**self.inputs, **self.for_graphs})
 
+    def with_target(self):
+        """Random numbers: with 0, a model that ends in a norm would have no gradients."""
+        import torch
+        with torch.no_grad():
+            return self if self.labels is not None else self._replace(target=torch.randn_like(self.forward().float()))
+
     def forward(self, module=None):
         """By `module` where it is given: the same one, compiled."""
         import torch
         device = next(self.module.parameters()).device.type
         with torch.autocast(device, torch.bfloat16) if self.autocast else contextlib.nullcontext():
-            return self.output((module or self.module)(**self.inputs))
+            return self.output((self.module if module is None else module)(**self.inputs))
 
     def loss(self):
         import torch
         output = self.forward()
         if self.labels is None:
-            return output.float().square().mean()
+            return (output.float() - self.target).square().mean()
         return torch.nn.functional.cross_entropy(output.float().flatten(0, -2), self.labels.flatten())
 
 
@@ -74,6 +81,8 @@ def build(model, device):
     """Its program on that device, in bf16, with random weights from a fixed seed."""
     import torch
     torch.manual_seed(0)
+    if model.module == "diffusers":  # which warns of every Module.to
+        importlib.import_module("diffusers.utils.logging").set_verbosity_error()
     with torch.device(device):
         program = model.make()
         program.module.eval().to(torch.float32 if program.autocast else torch.bfloat16)
@@ -240,14 +249,13 @@ def _widths(hidden, intermediate, heads, kv_heads, head_dim, layers, **others):
             "num_key_value_heads": kv_heads, "head_dim": head_dim, "num_hidden_layers": layers, **others}
 
 
-def _last_hidden_state(result):
-    return result.last_hidden_state
+def _encoder(module_class, config_class, config, inputs):
+    return _of_transformers(module_class, config_class, config, inputs, lambda result: result.last_hidden_state)
 
 
 def _text_encoder(family, batch, length):
-    config = {"vocab_size": VOCABULARY, "max_position_embeddings": 514, "pad_token_id": 1}
-    return _of_transformers(f"{family}Model", f"{family}Config", config, lambda: {"input_ids": _tokens(batch, length)},
-                            _last_hidden_state)
+    config = {"vocab_size": VOCABULARY, "max_position_embeddings": 514, "pad_token_id": 1, "num_hidden_layers": 6}
+    return _encoder(f"{family}Model", f"{family}Config", config, lambda: {"input_ids": _tokens(batch, length)})
 
 
 def _padded_bert():
@@ -258,14 +266,6 @@ def _padded_bert():
     seen = (torch.arange(512)[None] < lens[:, None]).long()
     return program._replace(inputs={**program.inputs, "attention_mask": seen},
                             output=lambda result: result.last_hidden_state * seen[..., None])
-
-
-def _clip_text():
-    return {"input_ids": _tokens(32, 77)}
-
-
-def _clip_images():
-    return {"pixel_values": _images(16, 224)}
 
 
 # ---- plain torch ----
@@ -313,11 +313,13 @@ MODELS = (
     Model("Qwen2 0.5B", "transformers", _decoder("Qwen2", **{
         name: value for name, value in _widths(896, 4864, 14, 2, 64, 6).items() if name != "head_dim"})),
     Model("Qwen3 0.6B", "transformers", _decoder("Qwen3", **_widths(1024, 3072, 16, 8, 128, 6)), WITH_GRAPH),
-    Model("Mistral 7B, window 1024", "transformers", _decoder("Mistral", **_widths(4096, 14336, 32, 8, 128, 2, sliding_window=1024))),
+    Model("Mistral 7B, window 1024", "transformers", _decoder("Mistral", **_widths(
+        4096, 14336, 32, 8, 128, 2, sliding_window=1024))),
     # SDPA has no softcap, so it is off in both.
     Model("Gemma 2 2B without softcap", "transformers", _decoder("Gemma2", **_widths(
         2304, 9216, 8, 4, 256, 4, sliding_window=4096, attn_logit_softcapping=None))),
-    Model("Gemma 3 1B, windows of 512", "transformers", _decoder("Gemma3", **_widths(1152, 6912, 4, 1, 256, 6, sliding_window=512))),
+    Model("Gemma 3 1B, windows of 512", "transformers", _decoder("Gemma3", **_widths(
+        1152, 6912, 4, 1, 256, 6, sliding_window=512))),
     Model("Phi-3 mini", "transformers", _decoder("Phi3", **{
         name: value for name, value in _widths(3072, 8192, 32, 32, 96, 2, original_max_position_embeddings=4096).items()
         if name != "head_dim"})),
@@ -325,15 +327,16 @@ MODELS = (
     Model("BERT", "transformers", _text_encoder("Bert", 16, 512), WITH_GRAPH),
     Model("BERT, padded", "transformers", _padded_bert),
     Model("RoBERTa", "transformers", _text_encoder("Roberta", 16, 512)),
-    Model("ViT-B/16", "transformers", _of_transformers("ViTModel", "ViTConfig", {}, lambda: {"pixel_values": _images(32, 224)},
-                                                       _last_hidden_state)),
-    Model("CLIP text", "transformers", _of_transformers("CLIPTextModel", "CLIPTextConfig", {}, _clip_text,
-                                                        _last_hidden_state)),
-    Model("CLIP vision", "transformers", _of_transformers("CLIPVisionModel", "CLIPVisionConfig", {
-        "patch_size": 14, "hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16}, _clip_images,
-        _last_hidden_state)),
-    Model("Whisper encoder", "transformers", _of_transformers(
+    Model("ViT-B/16", "transformers", _encoder(
+        "ViTModel", "ViTConfig", {"num_hidden_layers": 6}, lambda: {"pixel_values": _images(32, 224)})),
+    Model("CLIP text", "transformers", _encoder(
+        "CLIPTextModel", "CLIPTextConfig", {"num_hidden_layers": 6}, lambda: {"input_ids": _tokens(32, 77)})),
+    Model("CLIP vision", "transformers", _encoder(
+        "CLIPVisionModel", "CLIPVisionConfig", {"patch_size": 14, "hidden_size": 1024, "intermediate_size": 4096,
+                                                "num_attention_heads": 16, "num_hidden_layers": 6},
+        lambda: {"pixel_values": _images(16, 224)})),
+    Model("Whisper encoder", "transformers", _encoder(
         "WhisperEncoder", "WhisperConfig", {"d_model": 768, "encoder_attention_heads": 12, "encoder_ffn_dim": 3072,
                                             "encoder_layers": 6, "pad_token_id": 0},
-        lambda: {"input_features": _randn(8, 80, 3000)}, _last_hidden_state)),
+        lambda: {"input_features": _randn(8, 80, 3000)})),
 )

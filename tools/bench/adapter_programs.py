@@ -17,7 +17,8 @@ class GptBlock(nn.Module):
 
     def forward(self, x):
         batch, length, width = x.shape
-        q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norms[0](x)).split(width, 2))
+        q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2)
+                   for part in self.qkv(self.norms[0](x)).split(width, 2))
         o = functional.scaled_dot_product_attention(q, k, v, dropout_p=0.0, is_causal=True)
         x = x + self.out(o.transpose(1, 2).reshape(batch, length, width))
         return x + self.down(functional.gelu(self.up(self.norms[1](x))))
