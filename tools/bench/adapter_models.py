@@ -22,7 +22,7 @@ class Program(NamedTuple):
     labels: Any = None  # of a language model, whose output are logits
     target: Any = None  # of others, whose loss is the mean square of what they are off from it
     autocast: bool = False  # weights in fp32, as nanoGPT has them
-    for_graphs: Dict[str, Any] = {}  # inputs besides, where the forward is traced or captured
+    for_graphs: Dict[str, Any] = {}  # more inputs, where the forward is traced or captured
 
     def traced(self):
         return self._replace(inputs={**self.inputs, **self.for_graphs})
@@ -50,7 +50,7 @@ class Program(NamedTuple):
 
 class Model(NamedTuple):
     name: str
-    module: str  # the Python module that it needs besides torch
+    module: str  # the Python module that it needs, next to torch
     make: Callable[[], Program]
     modes: Tuple[str, ...] = ("forward", "training")
 
