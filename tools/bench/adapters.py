@@ -12,7 +12,7 @@ attn_implementation="attnsmith" for those of transformers. In training, the seco
 and "graph", which only some models have, are the forward under torch.compile and as a CUDA graph.
 
 Before timing, the outputs (in training all gradients) are compared: |attnsmith - SDPA| / |SDPA|, as 2-norms, may be at most
-0.03, and 0.06 for gradients. "without" is that error with an attention that gives zeros: where it is not far above the bound,
+0.04, and 0.1 for gradients. "without" is that error with an attention that gives zeros: where it is not far above the bound,
 the comparison says little. Then both are timed by turns in the same process on the same weights: wall time of a number of
 steps, the median over the rounds. A ratio is SDPA's time over attnsmith's: above 1, attnsmith is faster. A case in which
 attnsmith served no call is named and has no ratio. The exit code is 1 if outputs differ or a model fails.
@@ -41,7 +41,8 @@ from peers.report import number, table
 SCHEMA = "attnsmith.adapters/1"
 MODES = ("forward", "training", "compile", "graph")
 ACTIVATE, BY_NAME = "activate()", "attn_implementation"
-BOUNDS = {"forward": 0.03, "training": 0.06, "compile": 0.03, "graph": 0.03}
+# Measured on the CPU: attention in bf16 and in fp32 changes outputs of these models by up to 0.02, gradients by up to 0.06.
+BOUNDS = {"forward": 0.04, "training": 0.1, "compile": 0.04, "graph": 0.04}
 CLEARLY_ABOVE = 4  # the least "without" over the bound of a comparison that says something
 LEAST_ROUNDS = 3
 TURN_SECONDS = 0.03
