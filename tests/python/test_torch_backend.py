@@ -226,6 +226,20 @@ class Backend(unittest.TestCase):
         self.assertEqual(len(self.passed), 1)
         attnsmith.torch.deactivate()
 
+    def test_graphs_on_disk_are_told_apart(self):
+        """torch keeps compiled graphs, which name the chosen backend, by a key that does not."""
+        config = torch.compiler.config
+        self.assertEqual(config.cache_key_tag, "+attnsmith")
+        attnsmith.torch.activate()
+        self.assertEqual(config.cache_key_tag, "+attnsmith")
+        attnsmith.torch.deactivate()
+        self.assertEqual(config.cache_key_tag, "")
+        attnsmith.torch.activate()
+        config.cache_key_tag = "another"
+        self.addCleanup(setattr, config, "cache_key_tag", "")
+        attnsmith.torch.deactivate()
+        self.assertEqual(config.cache_key_tag, "another")
+
     def test_what_was_active_before_is_active_again(self):
         class Handle:
             def remove(self):

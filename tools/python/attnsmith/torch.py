@@ -61,8 +61,10 @@ def activate(*, strict: bool = False) -> None:
     registry.register_flash_attention_impl(_flash_backend.NAME, register_fn=lambda: _flash_backend.Handle("CUDA"))
     registry.activate_flash_attention_impl(_flash_backend.NAME)
     put_back = _flash_backend.first(registry.SDPBackend.FLASH_ATTENTION)
+    untag = _tag_compiled_graphs(torch)
 
     def undo() -> None:
+        untag()
         put_back()
         if registry.current_flash_attention_impl() == _flash_backend.NAME:  # else another took its place
             if before is None:
@@ -72,6 +74,22 @@ def activate(*, strict: bool = False) -> None:
 
     global _deactivate
     _deactivate = undo
+
+
+def _tag_compiled_graphs(torch: Any) -> Callable[[], None]:
+    """Graphs that torch.compile keeps on disk name the backend that SDPA chose, and torch's key for them does not: this puts it
+    there. Gives what takes it away again."""
+    config = getattr(getattr(torch, "compiler", None), "config", None)
+    before = getattr(config, "cache_key_tag", None)
+    if before is None:
+        return lambda: None
+    tag = config.cache_key_tag = f"{before}+attnsmith"
+
+    def untag() -> None:
+        if config.cache_key_tag == tag:  # else it was changed meanwhile
+            config.cache_key_tag = before
+
+    return untag
 
 
 @named
