@@ -62,7 +62,7 @@ struct Known : Recipe {
 
     std::vector<int> fields;          // of the tensors of the form
     bool has_values_in_keys = false;  // v lies in the tensor of k,
-    std::int64_t values_offset = 0;   // so many bytes behind it
+    std::int64_t values_offset = 0;   // from there on, in bytes
     Object new_out, out_words;        // what makes o of q, a method or function with arguments, and its words
     bool out_like_q = false;          // new_out takes q alone
     Object new_lse_arguments, lse_words;  // of q.new_empty_strided; empty: no lse

@@ -321,8 +321,8 @@ bool serve(Operator number, Value* stack, Call& call) {
     return true;
 }
 
-// The package's operator, which takes the arguments and leaves the results. That of SDPA has no numbers among
-// its results, of which torch 2.11 would take some for tensors.
+// The package's operator, which takes the arguments and leaves the results. That of SDPA gives its tensors
+// alone: torch 2.11 takes the types of mixed results in the wrong order.
 void call_other(Operator number, Value* stack, const Call& call, bool can_be_learnt) {
     State& all = state();
     Pending now{can_be_learnt};

@@ -58,7 +58,7 @@ ATTNSMITH_API void attnsmith_torch_learn(const attnsmith_torch_recipe* recipe);
 /* The scratch memory of a GPU and stream, whose first bytes are zero. The package keeps it until it gives
  * another or calls attnsmith_torch_forget(). */
 ATTNSMITH_API void attnsmith_torch_set_workspace(int32_t device, void* stream, void* data, size_t bytes);
-/* Forgets recipes and workspaces; no launch uses them behind this. */
+/* Forgets recipes and workspaces. When it returns, no launch uses them any more. */
 ATTNSMITH_API void attnsmith_torch_forget(void);
 
 /* In such an operator: it failed with this exception (three objects of Python), which the caller gets. */

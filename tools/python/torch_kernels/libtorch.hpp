@@ -14,8 +14,8 @@ using LibraryHandle = LibraryObject*;
 struct DeviceGuardObject;
 using DeviceGuardHandle = DeviceGuardObject*;
 
-// An argument or a result of an operator: a number in its first bytes, a TensorHandle that belongs to whoever
-// has the value, or for what the schema calls optional the address of another value, made by new, or 0.
+// An argument or a result of an operator: a number in its first bytes; a TensorHandle, which is owned with
+// the value; or, where the schema says optional, 0 or the address of another value, made by new.
 using Value = std::uint64_t;
 using BoxedKernel = void (*)(Value* stack, std::uint64_t arguments, std::uint64_t results);
 using Status = std::int32_t;  // 0: done
