@@ -79,7 +79,7 @@ def activate(*, strict: bool = False) -> None:
 def _tag_compiled_graphs(torch: Any) -> Callable[[], None]:
     """Graphs that torch.compile keeps on disk name the backend that SDPA chose, and torch's key for them does not: this puts it
     there. Gives what takes it away again."""
-    config = getattr(getattr(torch, "compiler", None), "config", None)
+    config: Any = getattr(getattr(torch, "compiler", None), "config", None)
     before = getattr(config, "cache_key_tag", None)
     if before is None:
         return lambda: None
