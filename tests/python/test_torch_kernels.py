@@ -226,6 +226,34 @@ class Kernels(unittest.TestCase):
         call()
         self.assertEqual(len(self.met), 2)
 
+    def test_tensors_without_memory_are_not_those_of_the_first_call(self):
+        q, k = self.randn(2, 4, 8, 16), self.randn(2, 4, 8, 16)
+        self.twice(lambda: self.sdpa(q, k, k))
+        k = k.clone()
+        k.untyped_storage().resize_(0)
+        launches = len(self.host.launches)
+        self.met.clear()
+        with self.assertRaises(RuntimeError):  # torch's own, of such a tensor
+            self.sdpa(q, k, k)
+        self.assertEqual((len(self.met), len(self.host.launches)), (1, launches))
+
+    def test_what_is_forgotten_during_a_call_is_not_learnt(self):
+        q = self.randn(2, 4, 8, 16)
+        teach = self.teach
+
+        def forget_too(*arguments):
+            teach(*arguments)
+            self.native.forget()
+            self.set_workspace(64)
+
+        self.teach = forget_too
+        self.sdpa(q, q, q)
+        self.teach = teach
+        self.sdpa(q, q, q)
+        self.assertEqual((len(self.met), self.host.launches), (2, []))
+        self.sdpa(q, q, q)
+        self.assertEqual((len(self.met), len(self.host.launches)), (2, 1))
+
     def test_layouts_that_are_not_taught_stay_pythons(self):
         self.teaches = False
         q = self.randn(2, 4, 8, 16)

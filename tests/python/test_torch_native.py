@@ -93,6 +93,7 @@ class Native(unittest.TestCase):
         dtypes = types.SimpleNamespace(empty_like=self.torch.empty_like, dtypes={_views.FP32: q.dtype})
         if return_lse:
             dtypes.dtypes = {_views.FP32: torch.float32}
+        self.module.attend(form or self.form, tensors, options)  # which is not known yet
         self.calls.teach(form or self.form, tensors, options, recipe, dtypes)
 
     def assert_right(self, results, q, k, v, causal=True, scale=0.25):
@@ -191,6 +192,53 @@ class Native(unittest.TestCase):
         self.teach(like, self.k, self.v)
         self.assertIsNotNone(self.attend(like, self.k, self.v))
         self.assertIsNone(self.attend(negated, self.k, self.v))
+
+    def test_tensors_without_memory_are_not_those_of_the_first_call(self):
+        """To attnsmith_launch_at, NULL is the address that was bound."""
+        out = torch.empty_like(self.q)
+        self.teach(self.q, self.k, self.v)
+        self.teach(self.q, self.k, self.v, out)
+        self.assertIsNotNone(self.attend(self.q, self.k, self.v))
+        self.assertIsNotNone(self.attend(self.q, self.k, self.v, out))
+        freed = self.q.clone()
+        freed.untyped_storage().resize_(0)
+        launches = len(self.host.launches)
+        self.assertIsNone(self.attend(freed, self.k, self.v))
+        self.assertIsNone(self.attend(self.q, self.k, self.v, freed))
+        self.assertIsNone(self.attend(torch._efficientzerotensor(self.q.shape, dtype=self.q.dtype), self.k, self.v))
+        self.assertEqual(len(self.host.launches), launches)
+
+    def test_a_layout_is_learnt_as_it_was_before_the_call(self):
+        tensors = (self.q, self.k, self.v, None, None, None, None)
+        arguments = (self.form, tensors, OPTIONS, object(), 1, 1, 1, 32, Form.fields, None, None, None, None, None)
+        self.assertFalse(self.module.learn(*arguments))  # of no call
+        self.module.attend(self.form, tensors, OPTIONS)
+        self.q.set_(self.randn(2, 6, 4, 16))  # as another thread may
+        self.assertFalse(self.module.learn(*arguments))
+        self.module.attend(self.form, tensors, OPTIONS)
+        self.assertFalse(self.module.learn(self.form, tuple(list(tensors)), *arguments[2:]))
+
+    def test_interrupts_come_through(self):
+        self.teach(self.q, self.k, self.v)
+
+        class Interrupting(torch.overrides.TorchFunctionMode):
+            def __torch_function__(self, function, types, arguments=(), words=None):
+                raise thrown
+
+        with Interrupting():
+            thrown = KeyboardInterrupt()
+            with self.assertRaises(KeyboardInterrupt):
+                self.attend(self.q, self.k, self.v)
+            thrown = ValueError()
+            self.assertIsNone(self.attend(self.q, self.k, self.v))
+
+    def test_deep_options(self):
+        deep = ()
+        for _ in range(200000):
+            deep = (deep,)
+        self.assertIsNone(self.attend(self.q, self.k, self.v, options=(deep, *OPTIONS[1:])))
+        while deep:  # or Python's own deallocation goes as deep
+            deep, = deep
 
     def test_what_fails_is_for_python(self):
         self.teach(self.q, self.k, self.v)

@@ -40,7 +40,8 @@ class _Native:
         if not isinstance(framework, Torch) or _watch.seen is not None:
             return False
         if not self.is_open:
-            self.is_open, self.calls = True, opened()
+            self.is_open = True
+            self.calls = opened()
         return self.calls is not None
 
 
@@ -74,7 +75,7 @@ def attend(form: Form, tensors: Tuple[Any, ...], options: Options, stream: Any, 
         results = calls.module.attend(form, tensors, options)
         if results is not None:
             return results
-    dispatch = dispatch_now()
+    given, dispatch = options, dispatch_now()
     if not is_plain(options):
         options = plain(options)
     if return_status.__class__ is not bool:
@@ -88,7 +89,8 @@ def attend(form: Form, tensors: Tuple[Any, ...], options: Options, stream: Any, 
         views = _views_of(form, tensors, order)
         found = [view[0] for view in views if view is not None], [view and view[1:] for view in views]
     if scope is None:
-        if stream is not None or views is not None or return_status or not _native.learns_from(framework):
+        if stream is not None or views is not None or return_status or options is not given \
+                or not _native.learns_from(framework):
             return _run(dispatch, framework, index, number, form, tensors, options, found, views, order, return_status)
         with recipes_of_calls() as recipes:
             results = _run(dispatch, framework, index, number, form, tensors, options, found, views, order, return_status)

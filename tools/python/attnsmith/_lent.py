@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from typing import Any, Callable, Optional, Set
 
@@ -22,7 +23,8 @@ class Lent:
     def __init__(self, set_workspace: Callable[[int, int, int, int], Any], forget: Callable[[], Any]) -> None:
         self._set_workspace = set_workspace
         self._forget = forget
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may take all back meanwhile
+        self._process = os.getpid()
         self._dispatch: Optional[Dispatch] = None
         self._kernels: Set[Any] = set()
         self._workspaces: Optional[Workspaces] = None
@@ -30,19 +32,24 @@ class Lent:
         atexit.register(self.take_back)  # before kernels are freed at the interpreter's end
 
     def take_back(self) -> None:
-        """All of it."""
+        """All of it. Not in a child of the process, where a launch of another thread may hold a lock for ever."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             self._forget()
             self._dispatch = None
             self._kernels.clear()
             self._workspaces = None
 
-    def lend(self, recipe: Recipe, torch: Torch, device: int) -> bool:
-        """What calls of a recipe need on the current stream of a GPU. False where they are not for the library: of a layout that
-        may never come again, or of a stream that stands for several or is being captured."""
+    def lend(self, recipe: Recipe, torch: Torch, device: int, teach: Callable[[], Any]) -> None:
+        """Lends what calls of a recipe need on the current stream of a GPU, and has the library learn it. Not for a layout that
+        may never come again, a runtime that is not the current one any more, or a stream that stands for several or is being
+        captured."""
         stream, dispatch = torch.stream(device), dispatch_now()
         if recipe.blocks is recipe.spare or stream == PER_THREAD_STREAM or torch.is_capturing():
-            return False
+            return
+        if recipe.spare is not dispatch.blocks:
+            return
         with self._lock:
             if self._dispatch is not dispatch:
                 self._forget()
@@ -59,4 +66,5 @@ class Lent:
                 workspaces.grow(workspace, recipe.nbytes, torch, device, stream)
                 self._set_workspace(device, stream, workspace.data, workspace.nbytes)
                 del replaced
-        return True
+            if self._dispatch is dispatch:
+                teach()

@@ -12,7 +12,7 @@ import sys
 from ctypes import c_void_p
 from typing import Any, Optional, Tuple
 
-from . import _views
+from . import _reports, _views
 from ._dispatch import Recipe
 from ._forms import Form
 from ._frameworks import Torch
@@ -47,8 +47,7 @@ class NativeCalls:
     def learn(self, form: Form, tensors: Tuple[Any, ...], options: Options, recipe: Recipe, torch: Any,
               device: int) -> None:
         """Has the next calls like this one served by the module."""
-        if self._lent.lend(recipe, torch, device):
-            self.teach(form, tensors, options, recipe, torch)
+        self._lent.lend(recipe, torch, device, lambda: self.teach(form, tensors, options, recipe, torch))
 
     def teach(self, form: Form, tensors: Tuple[Any, ...], options: Options, recipe: Any, torch: Torch) -> None:
         """learn() of a recipe whose kernel and workspace are lent."""
@@ -72,14 +71,16 @@ def opened() -> Optional[NativeCalls]:
     torch: Any = sys.modules.get("torch")
     if torch is None or not hasattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__"):
         return None
-    try:
+    try:  # another version's module may fail in any way
         module = _module()
         driver = ctypes.CDLL("libcuda.so.1")
         functions = library().functions
         module.use(*[_address(getattr(functions, f"attnsmith_{name}")) for name in LAUNCHING],
                    _address(driver.cuStreamIsCapturing), _address(driver.cuCtxGetDevice))
-    except (ImportError, OSError, AttributeError):
+        if not module.use_torch(torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, torch.autograd.forward_ad):
+            return None
+        return NativeCalls(module)
+    except Exception as error:
+        if "ATTNSMITH_NATIVE_MODULE" in os.environ:
+            _reports.warn(f"ATTNSMITH_NATIVE_MODULE is not used: {error!r}; calls are served in Python")
         return None
-    if not module.use_torch(torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, torch.autograd.forward_ad):
-        return None
-    return NativeCalls(module)

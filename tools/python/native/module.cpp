@@ -90,9 +90,19 @@ State& state() {
     return *all;
 }
 
+// A tensor without elements needs none. NULL would be the address that was bound before.
+bool has_memory(const attnsmith_dl_tensor& tensor) {
+    if (tensor.data != nullptr) return true;
+    for (std::int32_t axis = 0; axis < tensor.ndim; ++axis)
+        if (tensor.shape[axis] == 0) return true;
+    return false;
+}
+
 // Options are None, bools, numbers, words and tuples of them. Words count by their address, which the recipe
 // keeps.
-bool add_option(Layout& layout, PyObject* option) {
+bool add_option(Layout& layout, PyObject* option, int depth = 0) {
+    constexpr int kDeepest = 4;
+    if (depth > kDeepest || !layout.fits()) return false;
     if (option == Py_None) {
         layout.add(std::uint64_t{1});
     } else if (option == Py_False || option == Py_True) {
@@ -117,7 +127,7 @@ bool add_option(Layout& layout, PyObject* option) {
         layout.add(std::uint64_t{7});
         layout.add(static_cast<std::uint64_t>(count));
         for (Py_ssize_t i = 0; i < count; ++i)
-            if (!add_option(layout, PyTuple_GetItem(option, i))) return false;
+            if (!add_option(layout, PyTuple_GetItem(option, i), depth + 1)) return false;
     } else {
         return false;
     }
@@ -181,6 +191,7 @@ struct Call {
         } else if (read.device.device_type != device_type || read.device.device_id != device) {
             return false;
         }
+        if (!has_memory(read)) return false;
         data[static_cast<std::size_t>(i)] = static_cast<char*>(read.data) + read.byte_offset;
         const std::uint64_t bits = reinterpret_cast<std::uint64_t>(data[static_cast<std::size_t>(i)]) & 15;
         layout.add(std::uint64_t{1} << 63 | std::uint64_t{read.dtype.code} << 32 |
@@ -199,7 +210,7 @@ bool data_of(PyObject* tensor, void*& data) {
     attnsmith_dl_tensor read{};
     if (state().torch.exchange->tensor_from_object(tensor, &read) != 0) return false;
     data = static_cast<char*>(read.data) + read.byte_offset;
-    return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+    return read.data != nullptr && reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
 // The stream to launch on. False where a launch needs more than that.
@@ -212,14 +223,24 @@ bool find_stream(const Call& call, void*& stream) {
            all.is_capturing(stream, &status) == 0 && status == 0;
 }
 
+// The last call of this thread that was not known.
+struct Missed {
+    PyObject *form = nullptr, *tensors = nullptr;  // not owned: compared alone
+    Layout layout{};
+};
+thread_local Missed missed;
+
 // The results of a call of a known layout; none, perhaps with an exception of Python, of any other.
 Object serve(PyObject* form, PyObject* tensors, PyObject* options) {
     State& all = state();
     Call call;
     if (!call.read(form, tensors, options)) return {};
-    const std::shared_ptr<const Known> known = all.recipes.find(call.layout);
-    if (known == nullptr) return {};
     void* stream = nullptr;
+    const std::shared_ptr<const Known> known = all.recipes.find(call.layout);
+    if (known == nullptr) {
+        missed = {form, tensors, call.layout};
+        return {};
+    }
     if (!find_stream(call, stream)) return {};
     const std::shared_ptr<Workspace> workspace = all.recipes.workspace(call.device, stream);
     if (workspace == nullptr) return {};
@@ -270,7 +291,9 @@ PyObject* attend(PyObject*, PyObject* arguments) {
     if (!PyArg_UnpackTuple(arguments, "attend", 3, 3, &form, &tensors, &options)) return nullptr;
     Object results = serve(form, tensors, options);
     if (results) return results.release();
-    PyErr_Clear();  // Python's own way says what is wrong
+    // Python's own way says what is wrong; Ctrl-C and the like are nothing that is wrong.
+    if (PyErr_Occurred() != nullptr && !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+    PyErr_Clear();
     Py_RETURN_NONE;
 }
 
@@ -290,7 +313,11 @@ PyObject* learn(PyObject*, PyObject* arguments) {
         return nullptr;
     const auto present = [&](int i) { return given[i] == Py_None ? Object() : Object::shared(given[i]); };
     Call call;
-    if (!call.read(given[0], given[1], given[2])) {
+    // What attend() read before the call: another thread may have changed a tensor since.
+    const bool is_same = call.read(given[0], given[1], given[2]) && missed.form == given[0] &&
+                         missed.tensors == given[1] && missed.layout == call.layout;
+    missed.form = missed.tensors = nullptr;
+    if (!is_same) {
         PyErr_Clear();
         Py_RETURN_FALSE;
     }
@@ -312,7 +339,7 @@ PyObject* learn(PyObject*, PyObject* arguments) {
     known->options = Object::shared(given[2]);
     known->kept_kernel = Object::shared(given[3]);
     if (PyErr_Occurred() != nullptr) return nullptr;
-    state().recipes.add(call.layout, std::move(known));
+    state().recipes.add(call.layout, std::move(known), state().recipes.generation());
     Py_RETURN_TRUE;
 }
 

@@ -134,10 +134,18 @@ class Recipes {
         return found == workspaces_.end() ? nullptr : found->second;
     }
 
-    // Gives what goes for it: where there are too many, all of them.
-    Entries add(const Layout& layout, std::shared_ptr<const Entry> recipe) {
+    // How often all was forgotten.
+    std::uint64_t generation() const {
+        const std::lock_guard lock(mutex_);
+        return generation_;
+    }
+
+    // Unless all was forgotten since that generation. Gives what goes for it: where there are too many, all
+    // of them.
+    Entries add(const Layout& layout, std::shared_ptr<const Entry> recipe, std::uint64_t generation) {
         Entries gone;
         const std::lock_guard lock(mutex_);
+        if (generation != generation_) return gone;
         if (recipes_.size() >= kMost) recipes_.swap(gone);
         recipes_[layout].swap(recipe);
         if (recipe) gone.emplace(layout, std::move(recipe));
@@ -161,6 +169,7 @@ class Recipes {
         Workspaces workspaces;
         {
             const std::lock_guard lock(mutex_);
+            ++generation_;
             recipes_.swap(gone);
             workspaces_.swap(workspaces);
         }
@@ -177,6 +186,7 @@ class Recipes {
     static constexpr std::size_t kMost = 1024;
 
     mutable std::mutex mutex_;
+    std::uint64_t generation_ = 0;
     Entries recipes_;
     Workspaces workspaces_;
 };

@@ -9,6 +9,7 @@
 // teaches the layout by attnsmith_torch_learn().
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <initializer_list>
@@ -72,6 +73,7 @@ State& state() {
 // A call that the package's operator has now, on this thread.
 struct Pending {
     bool can_be_learnt;
+    std::uint64_t generation;  // of the recipes, before the call
     std::unique_ptr<Recipe> recipe{};
     void *type = nullptr, *value = nullptr, *traceback = nullptr;  // of the exception that it failed with
 };
@@ -173,6 +175,8 @@ class Call {
                 torch.aoti_torch_get_device_index(one.handle, &index) != 0 ||
                 torch.aoti_torch_get_data_ptr(one.handle, &one.data) != 0)
                 return false;
+            // NULL would be the address that was bound before.
+            if (one.data == nullptr && std::find(shape, shape + rank, 0) == shape + rank) return false;
             if (i == 0) {
                 device_type = type;
                 device = index;
@@ -269,8 +273,8 @@ bool launch(const Call& call, const Recipe& recipe, Workspace& workspace, void* 
     call.point(arguments);
     void *out_data = nullptr, *log_sums_data = nullptr;
     if (all.torch.aoti_torch_get_data_ptr(out, &out_data) != 0 ||
-        all.torch.aoti_torch_get_data_ptr(log_sums, &log_sums_data) != 0 ||
-        reinterpret_cast<std::uintptr_t>(out_data) % 16 != 0)
+        all.torch.aoti_torch_get_data_ptr(log_sums, &log_sums_data) != 0 || out_data == nullptr ||
+        log_sums_data == nullptr || reinterpret_cast<std::uintptr_t>(out_data) % 16 != 0)
         return false;
     arguments.point(o, out_data);
     arguments.point(lse, log_sums_data);
@@ -280,14 +284,15 @@ bool launch(const Call& call, const Recipe& recipe, Workspace& workspace, void* 
 // Serves a call, whose results replace its arguments on the stack. False: nothing has changed.
 bool serve(Operator number, Value* stack, Call& call) {
     State& all = state();
-    const std::shared_ptr<const Recipe> recipe = all.recipes.find(call.layout);
-    if (recipe == nullptr) return false;
     void* stream = nullptr;
     DeviceGuard guard;
     if (call.device_type == all.cuda && (!guard.make(call.device) || !current_stream(call.device, stream)))
         return false;
+    // In this order: a workspace that is found before a recipe is forgotten with it.
     const std::shared_ptr<Workspace> workspace = all.recipes.workspace(call.device, stream);
     if (workspace == nullptr) return false;
+    const std::shared_ptr<const Recipe> recipe = all.recipes.find(call.layout);
+    if (recipe == nullptr) return false;
 
     // o, lse, what dropout would need, and no debug mask.
     constexpr std::int64_t kTwo = 2, kNone = 0, kStep = 1;
@@ -325,7 +330,7 @@ bool serve(Operator number, Value* stack, Call& call) {
 // alone: torch 2.11 takes the types of mixed results in the wrong order.
 void call_other(Operator number, Value* stack, const Call& call, bool can_be_learnt) {
     State& all = state();
-    Pending now{can_be_learnt};
+    Pending now{can_be_learnt, all.recipes.generation()};
     Pending* const before = std::exchange(pending, &now);
     const Status status = all.torch.torch_call_dispatcher(kOthers[number], "", stack, kAbiVersion);
     pending = before;
@@ -341,7 +346,7 @@ void call_other(Operator number, Value* stack, const Call& call, bool can_be_lea
         stack[4] = static_cast<Value>(call.q_len);
         stack[5] = static_cast<Value>(call.kv_len);
     }
-    if (now.recipe) all.recipes.add(call.layout, std::move(now.recipe));
+    if (now.recipe) all.recipes.add(call.layout, std::move(now.recipe), now.generation);
 }
 
 template <Operator number>
