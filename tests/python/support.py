@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -73,6 +74,24 @@ def python(program, *arguments, **environment):
     variables = {name: value for name, value in variables.items() if value is not None}
     return subprocess.run([sys.executable, "-B", "-c", program, *map(str, arguments)], env=variables,
                           capture_output=True, text=True, timeout=240)
+
+
+def in_threads(count, work):
+    """Runs `work` in `count` threads at once. What they raised."""
+    raised = []
+
+    def run():
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
 
 
 def compiler():

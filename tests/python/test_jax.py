@@ -11,14 +11,13 @@ import inspect
 import json
 import os
 import re
-import threading
 import unittest
 from unittest import mock
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
-from support import FAKE_CUDA, PACKAGE, REPOSITORY, attnsmith, python
+from support import FAKE_CUDA, PACKAGE, REPOSITORY, attnsmith, in_threads, python
 from test_launch import LaunchTest
 
 try:
@@ -356,20 +355,12 @@ class Kernels(JaxTest):
 
     def test_threads(self):
         q, k, v = dense(kv_len=513)
-        failed = []
 
         def run():
-            try:
-                for _ in range(5):
-                    jax.block_until_ready(attnsmith.jax.attention(q, k, v))
-            except Exception as error:
-                failed.append(error)
-        threads = [threading.Thread(target=run) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual((failed, len(self.launches), len({launch["kernel"] for launch in self.launches})), ([], 30, 1))
+            for _ in range(5):
+                jax.block_until_ready(attnsmith.jax.attention(q, k, v))
+
+        self.assertEqual((in_threads(6, run), len(self.launches), len({launch["kernel"] for launch in self.launches})), ([], 30, 1))
 
 
 class Errors(JaxTest):

@@ -5,13 +5,12 @@ import gc
 import math
 import pathlib
 import subprocess
-import threading
 import traceback
 import types
 import unittest
 import weakref
 
-from support import REPOSITORY, attnsmith, compiler
+from support import REPOSITORY, attnsmith, compiler, in_threads
 
 try:
     import torch
@@ -321,25 +320,16 @@ class Kernels(unittest.TestCase):
     def test_threads(self):
         tensors = [[self.randn(1, 2, length, 16) for _ in range(3)] for length in range(3, 9)]
         wanted = [by_hand(*[one.transpose(1, 2) for one in three], True, 0.25)[0].transpose(1, 2) for three in tensors]
-        failures = []
 
         def work():
-            try:
-                for i in range(60):
-                    o = self.sdpa(*tensors[i % 6], 0.0, True)[0]
-                    torch.testing.assert_close(o, wanted[i % 6])
-                    if i % 20 == 19:
-                        self.native.forget()
-                        self.set_workspace(64)
-            except BaseException as error:
-                failures.append(error)
+            for i in range(60):
+                o = self.sdpa(*tensors[i % 6], 0.0, True)[0]
+                torch.testing.assert_close(o, wanted[i % 6])
+                if i % 20 == 19:
+                    self.native.forget()
+                    self.set_workspace(64)
 
-        threads = [threading.Thread(target=work) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(failures, [])
+        self.assertEqual(in_threads(6, work), [])
 
     def test_the_package_forgets_with_its_runtime(self):
         q = self.randn(2, 4, 8, 16)

@@ -6,12 +6,11 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import threading
 import types
 import unittest
 import weakref
 
-from support import PACKAGE, REPOSITORY, attnsmith, compiler
+from support import PACKAGE, REPOSITORY, attnsmith, compiler, in_threads
 
 try:
     import torch
@@ -289,30 +288,22 @@ class Native(unittest.TestCase):
         wanted = [by_hand(q, k, k, True, 0.25)[0] for q, k in layouts]
         for q, k in layouts:
             self.teach(q, k, k)
-        failures, served = [], []
+        served = []
 
         def work():
-            try:
-                for i in range(100):
-                    q, k = layouts[i % 5]
-                    o = self.attend(q, k, k)
-                    if o is None:  # forgotten
-                        self.set_workspace(64)
-                        self.teach(q, k, k)
-                    else:
-                        served.append(i)
-                        torch.testing.assert_close(o, wanted[i % 5])
-                    if i % 30 == 29:
-                        self.module.forget()
-            except BaseException as error:
-                failures.append(error)
+            for i in range(100):
+                q, k = layouts[i % 5]
+                o = self.attend(q, k, k)
+                if o is None:  # forgotten
+                    self.set_workspace(64)
+                    self.teach(q, k, k)
+                else:
+                    served.append(i)
+                    torch.testing.assert_close(o, wanted[i % 5])
+                if i % 30 == 29:
+                    self.module.forget()
 
-        threads = [threading.Thread(target=work) for _ in range(5)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(failures, [])
+        self.assertEqual(in_threads(5, work), [])
         self.assertGreater(len(served), 100)
 
     def test_bad_arguments_of_the_module(self):

@@ -14,7 +14,7 @@ VOCABULARY = 32000
 
 
 class Program(NamedTuple):
-    """A module with its inputs: what one step of a case runs."""
+    """A module with its inputs, which a case runs in each step."""
 
     module: Any
     inputs: Dict[str, Any]

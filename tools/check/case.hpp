@@ -194,11 +194,10 @@ struct CaseResult {
     std::string kernel;     // its tiles, and whether KV was split: "64x64 stages 2 split"
     std::string toolchain;  // the NVRTC that compiled it
     double max_abs_error = 0;
-    double element_ratio = 0;  // worst error / allowed of one element
-    double pooled_ratio = 0;   // pooled error / allowed
-    double rounding_ratio =
-        0;                  // of elements beyond the tolerance: error / what rounding weights and O allows
-    int vacuous_pools = 0;  // in which the plain computation overflowed everywhere
+    double element_ratio = 0;   // worst error / allowed of one element
+    double pooled_ratio = 0;    // pooled error / allowed
+    double rounding_ratio = 0;  // of elements beyond the tolerance: error / bound of rounding weights and O
+    int vacuous_pools = 0;      // in which the plain computation overflowed everywhere
     double lse_ratio = 0;
     double milliseconds = 0;
     bool device_lost = false;  // the context is broken: nothing more can run in this process

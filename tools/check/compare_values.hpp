@@ -18,7 +18,7 @@ struct ComparedValues {
     double max_abs_error = 0;
     double element_ratio = 0;  // as CaseResult has them
     double pooled_ratio = 0;
-    double rounding_ratio = 0;  // of elements beyond their tolerance: error / what one rounding allows
+    double rounding_ratio = 0;  // of elements beyond their tolerance: error / bound of one rounding
     int vacuous_pools = 0;
     double lse_ratio = 0;
 };

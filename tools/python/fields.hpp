@@ -27,4 +27,16 @@ inline constexpr std::array<const attnsmith_dl_tensor * attnsmith_batch::*, 9> k
     &attnsmith_batch::page_indices, &attnsmith_batch::last_page_len, &attnsmith_batch::table_rows};
 inline constexpr std::size_t kFields = kTensors.size() + kBatch.size();
 
+// A field's number.
+consteval int field_of(const attnsmith_dl_tensor* attnsmith_tensors::*member) {
+    int number = 0;
+    while (kTensors[static_cast<std::size_t>(number)] != member) ++number;
+    return number;
+}
+consteval int field_of(const attnsmith_dl_tensor* attnsmith_batch::*member) {
+    int number = 0;
+    while (kBatch[static_cast<std::size_t>(number)] != member) ++number;
+    return static_cast<int>(kTensors.size()) + number;
+}
+
 }  // namespace attnsmith::python

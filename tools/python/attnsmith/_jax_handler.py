@@ -10,7 +10,7 @@ import threading
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_int32, c_size_t, c_void_p
 from typing import Any, Dict, Optional, Tuple
 
-from ._library import library
+from ._library import address_of, library
 from .errors import Error, LibraryMissing
 from .kernels import Kernel
 from .runtime import default_runtime
@@ -97,9 +97,8 @@ def _open(file: str) -> Any:
         raise LibraryMissing(f"libattnsmith_jax could not be opened: {error}; {_REMEDY}", "libattnsmith_jax",
                              [file]) from None
     functions = library().functions
-    addresses = [ctypes.cast(function, c_void_p).value for function in (
-        functions.attnsmith_run, functions.attnsmith_error_message, functions.attnsmith_error_free,
-        driver().cuMemsetD8Async)]
+    addresses = map(address_of, (functions.attnsmith_run, functions.attnsmith_error_message,
+                                 functions.attnsmith_error_free, driver().cuMemsetD8Async))
     use.argtypes = [POINTER(_Functions)]
     if not use(byref(_Functions(ctypes.sizeof(_Functions), *addresses, _callback))):
         raise LibraryMissing(f"{file} is of another version of attnsmith; {_REMEDY}", "libattnsmith_jax", [file])

@@ -5,16 +5,23 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from typing import Any, Callable, Optional, Set
+from typing import Any, Callable, List, Optional, Set
 
 from . import runtime
 from ._dispatch import Dispatch, Recipe, dispatch_now
 from ._frameworks import Torch
+from ._library import address_of, library
 from ._workspaces import PER_THREAD_STREAM, Workspaces
 
 
 #: The functions of libattnsmith that such a library is given.
 LAUNCHING = ("bind", "launch_at", "call_free", "error_free")
+
+
+def launching() -> List[int]:
+    """Their addresses."""
+    functions = library().functions
+    return [address_of(getattr(functions, f"attnsmith_{name}")) for name in LAUNCHING]
 
 
 class Lent:
@@ -46,9 +53,8 @@ class Lent:
         may never come again, a runtime that is not the current one any more, or a stream that stands for several or is being
         captured."""
         stream, dispatch = torch.stream(device), dispatch_now()
-        if recipe.blocks is recipe.spare or stream == PER_THREAD_STREAM or torch.is_capturing():
-            return
-        if recipe.spare is not dispatch.blocks:
+        is_kept, is_current = recipe.blocks is not recipe.spare, recipe.spare is dispatch.blocks
+        if not (is_kept and is_current) or stream == PER_THREAD_STREAM or torch.is_capturing():
             return
         with self._lock:
             if self._dispatch is not dispatch:

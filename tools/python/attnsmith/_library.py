@@ -32,6 +32,11 @@ def _candidates() -> "list[str]":
     return beside + installed + ["libattnsmith.so"]
 
 
+def address_of(function: Any) -> int:
+    """Of a function of a library that ctypes opened."""
+    return ctypes.cast(function, c_void_p).value or 0
+
+
 class Library:
     """One opened libattnsmith: ``functions`` has those of the C ABI by their names."""
 

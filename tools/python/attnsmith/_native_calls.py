@@ -9,20 +9,15 @@ import importlib
 import importlib.util
 import os
 import sys
-from ctypes import c_void_p
 from typing import Any, Optional, Tuple
 
 from . import _reports, _views
 from ._dispatch import Recipe
 from ._forms import Form
 from ._frameworks import Torch
-from ._lent import LAUNCHING, Lent
-from ._library import library
+from ._lent import Lent, launching
+from ._library import address_of
 from ._options import Options
-
-
-def _address(function: Any) -> int:
-    return ctypes.cast(function, c_void_p).value or 0
 
 
 def _module() -> Any:
@@ -74,9 +69,7 @@ def opened() -> Optional[NativeCalls]:
     try:  # another version's module may fail in any way
         module = _module()
         driver = ctypes.CDLL("libcuda.so.1")
-        functions = library().functions
-        module.use(*[_address(getattr(functions, f"attnsmith_{name}")) for name in LAUNCHING],
-                   _address(driver.cuStreamIsCapturing), _address(driver.cuCtxGetDevice))
+        module.use(*launching(), address_of(driver.cuStreamIsCapturing), address_of(driver.cuCtxGetDevice))
         if not module.use_torch(torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, torch.autograd.forward_ad):
             return None
         return NativeCalls(module)

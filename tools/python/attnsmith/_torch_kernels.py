@@ -11,8 +11,8 @@ from typing import Any, Dict, Optional
 from . import _reports
 from ._dispatch import Recipe
 from ._frameworks import Torch, met
-from ._lent import LAUNCHING, Lent
-from ._library import library
+from ._lent import LAUNCHING, Lent, launching
+from ._library import address_of
 from .errors import Error
 
 _BESIDE = pathlib.Path(__file__).resolve().parent / "libattnsmith_torch.so"
@@ -35,10 +35,6 @@ class _Recipe(Structure):
                 ("out_shape", POINTER(c_int64)), ("out_strides", POINTER(c_int64)), ("lse_shape", POINTER(c_int64))]
 
 
-def _address(function: Any) -> Optional[int]:
-    return ctypes.cast(function, c_void_p).value
-
-
 def _numbers(values: Any) -> Any:
     values = tuple(values)
     return (c_int64 * max(len(values), 1))(*values)
@@ -59,7 +55,7 @@ class Kernels:
             function.restype, function.argtypes = result, arguments
         # Called with the interpreter's lock held, which the others give away.
         self._fail = ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.py_object, ctypes.py_object)(
-            _address(opened.attnsmith_torch_fail) or 0)
+            address_of(opened.attnsmith_torch_fail))
         self._lent = Lent(opened.attnsmith_torch_set_workspace, opened.attnsmith_torch_forget)
         self._counted = [0] * len(OPERATORS)
 
@@ -122,12 +118,11 @@ def functions_for(torch: Any) -> _Functions:
     cuda = driver = None
     if torch.cuda.is_available():
         cuda, driver = ctypes.CDLL(str(folder / "libtorch_cuda.so")), ctypes.CDLL("libcuda.so.1")
-    functions, python = library().functions, ctypes.pythonapi
+    python = ctypes.pythonapi
     return _Functions(
-        ctypes.sizeof(_Functions), of_torch._handle, cuda and cuda._handle,
-        *[_address(getattr(functions, f"attnsmith_{name}")) for name in LAUNCHING],
-        driver and _address(driver.cuStreamIsCapturing),
-        *map(_address, (python.Py_IncRef, python.Py_DecRef, python.PyGILState_Ensure, python.PyGILState_Release)))
+        ctypes.sizeof(_Functions), of_torch._handle, cuda and cuda._handle, *launching(),
+        driver and address_of(driver.cuStreamIsCapturing),
+        *map(address_of, (python.Py_IncRef, python.Py_DecRef, python.PyGILState_Ensure, python.PyGILState_Release)))
 
 
 def use(opened: Any, functions: _Functions) -> Optional[bytes]:

@@ -51,9 +51,9 @@ class Object {
     PyObject* object_ = nullptr;
 };
 
-constexpr int kOut = 3;          // among the tensors of a form
-constexpr int kLseField = 4;     // of fields.hpp
-constexpr int kValuesField = 2;  // likewise
+constexpr Py_ssize_t kKeys = 1, kOut = 3;  // among the tensors of a form
+constexpr int kValuesField = field_of(&attnsmith_tensors::v), kOutField = field_of(&attnsmith_tensors::o),
+              kLseField = field_of(&attnsmith_tensors::lse);
 constexpr Py_ssize_t kMostTensors = 20;
 
 // What calls of a layout need besides a Recipe.
@@ -136,6 +136,9 @@ bool add_option(Layout& layout, PyObject* option, int depth = 0) {
 
 bool is_true(PyObject* object) { return object == Py_True; }
 
+// Views that negate their memory are of parts of complex numbers, which have floats of 16, 32 and 64 bits.
+bool may_be_negated(const attnsmith_dl_data_type& dtype) { return dtype.code == 2 && dtype.bits >= 16; }
+
 // One call: its layout, and where its tensors are.
 struct Call {
     Layout layout;
@@ -167,7 +170,6 @@ struct Call {
     }
 
   private:
-    static bool may_be_negated(const attnsmith_dl_data_type& dtype);
     bool read_tensor(PyObject* tensor, Py_ssize_t i, bool has_gradients) {
         const Framework& torch = state().torch;
         PyTypeObject* const type = Py_TYPE(tensor);
@@ -201,9 +203,6 @@ struct Call {
         return true;
     }
 };
-
-// Views that negate their memory are of parts of complex numbers, which have floats of 16, 32 and 64 bits.
-bool Call::may_be_negated(const attnsmith_dl_data_type& dtype) { return dtype.code == 2 && dtype.bits >= 16; }
 
 // The memory of a tensor that was made just now.
 bool data_of(PyObject* tensor, void*& data) {
@@ -249,7 +248,7 @@ Object serve(PyObject* form, PyObject* tensors, PyObject* options) {
     known->copy_to(arguments);
     for (std::size_t i = 0; i < known->fields.size(); ++i) arguments.point(known->fields[i], call.data[i]);
     if (known->has_values_in_keys)
-        arguments.point(kValuesField, static_cast<char*>(call.data[1]) + known->values_offset);
+        arguments.point(kValuesField, static_cast<char*>(call.data[kKeys]) + known->values_offset);
     PyObject* const q = PyTuple_GetItem(tensors, 0);
     Object out, lse;
     if (known->new_out) {
@@ -259,7 +258,7 @@ Object serve(PyObject* form, PyObject* tensors, PyObject* options) {
                                          known->new_out.get(), known->out_words.get()));
         void* data = nullptr;
         if (!out || !data_of(out.get(), data)) return {};
-        arguments.point(kOut, data);
+        arguments.point(kOutField, data);
     } else {
         out = Object::shared(PyTuple_GetItem(tensors, kOut));
     }

@@ -35,8 +35,17 @@ constexpr const char* kNames[] = {"_scaled_dot_product_flash_attention", "_flash
 constexpr const char* kOthers[] = {"attnsmith::_scaled_dot_product_flash_attention",
                                    "attnsmith::_flash_attention_forward"};
 
-// Fields of fields.hpp.
-enum Field : int { q, k, v, o, lse, alibi_slopes = 6, q_indptr = 11, kv_indptr = 13, kv_lens = 14 };
+enum Field : int {
+    q = python::field_of(&attnsmith_tensors::q),
+    k = python::field_of(&attnsmith_tensors::k),
+    v = python::field_of(&attnsmith_tensors::v),
+    o = python::field_of(&attnsmith_tensors::o),
+    lse = python::field_of(&attnsmith_tensors::lse),
+    alibi_slopes = python::field_of(&attnsmith_tensors::alibi_slopes),
+    q_indptr = python::field_of(&attnsmith_batch::q_indptr),
+    kv_indptr = python::field_of(&attnsmith_batch::kv_indptr),
+    kv_lens = python::field_of(&attnsmith_batch::kv_lens)
+};
 
 struct Recipe : python::Recipe {
     explicit Recipe(const attnsmith_torch_recipe& from)
@@ -83,8 +92,8 @@ thread_local Pending* pending = nullptr;
 class NewTensor {
   public:
     NewTensor() = default;
-    NewTensor(NewTensor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-    NewTensor& operator=(NewTensor&&) = delete;
+    NewTensor(const NewTensor&) = delete;
+    NewTensor& operator=(const NewTensor&) = delete;
     ~NewTensor() {
         if (handle_ != nullptr) state().torch.aoti_torch_delete_tensor_object(handle_);
     }
@@ -134,7 +143,9 @@ const Value* optional(Value value) { return reinterpret_cast<const Value*>(value
 class Call {
   public:
     Call(Operator number, Value* stack) : number_(number), stack_(stack) {
-        for (const int i : {0, 1, 2}) tensor(i, i == 0 ? q : i == 1 ? k : v);
+        tensor(0, q);
+        tensor(1, k);
+        tensor(2, v);
         layout.add(static_cast<std::uint64_t>(number));
         if (number == kSdpa) {
             has_dropout_ = as_double(stack[3]) != 0.0;
