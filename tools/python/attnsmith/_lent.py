@@ -58,8 +58,8 @@ class Lent:
             return
         with self._lock:
             if self._dispatch is not dispatch:
-                self._forget()
-                self._kernels.clear()
+                if self._dispatch is not None:  # else all was taken back, and to forget would undo this call's teach()
+                    self.take_back()
                 self._dispatch = dispatch
                 self._workspaces = Workspaces(dispatch.runtime.allocate, dispatch.runtime.synchronize)
             workspaces = self._workspaces
