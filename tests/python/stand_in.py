@@ -124,9 +124,10 @@ def attention(*arguments, **words):
     return _results(words, q, o, lse)
 
 
-def _attention_into(out, q, k, v, **words):
+def _attention_into(out, q, k, v, return_lse=True, **words):
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
-    return functions.attention(q, k, v, return_lse=True, lse_order="HND", out=out.transpose(1, 2), **words)[1]
+    results = functions.attention(q, k, v, return_lse=return_lse, lse_order="HND", out=out.transpose(1, 2), **words)
+    return results[1].clone(memory_format=torch.contiguous_format) if return_lse else None  # strides of single tokens, too
 
 
 def varlen_attention(*arguments, **words):

@@ -1,4 +1,4 @@
-"""attnsmith in the place of torch's flash attention: what torch gets back, what is passed on, and gradients. The
+"""attnsmith in the place of torch's flash attention and cuDNN: what torch gets back, what is passed on, and gradients. The
 kernels are registered for the CPU here, on which torch has none of these operators."""
 
 import inspect
@@ -48,20 +48,32 @@ def backward_by_hand(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum
     return ds @ key, ds.transpose(-1, -2) @ query, p.transpose(-1, -2) @ grad_out
 
 
+def cudnn_backward_by_hand(grad_out, query, key, value, out, logsumexp, seed, offset, bias, cum_seq_q, cum_seq_k, max_q, max_k,
+                           dropout_p, is_causal, *, scale=None):
+    assert logsumexp.shape[-1] == 1 and bias is cum_seq_q is cum_seq_k is None
+    assert (max_q, max_k) == (query.shape[2], key.shape[2])
+    return backward_by_hand(grad_out, query, key, value, out, logsumexp[..., 0], None, None, max_q, max_k, dropout_p, is_causal,
+                            seed, offset, scale=scale)
+
+
+CUDNN = "_scaled_dot_product_cudnn_attention"
+
+
 @unittest.skipIf(torch is None or not hasattr(getattr(torch.nn, "attention", None), "register_flash_attention_impl"),
                  "PyTorch 2.11 or newer is not installed")
 class Backend(unittest.TestCase):
     def setUp(self):
-        from attnsmith import _flash_backend
-        self.backend = _flash_backend
+        from attnsmith import _torch_backend
+        self.backend = _torch_backend
         self.passed, self.failure = [], None
         self.torchs_own = torch.library.Library("aten", "IMPL")
         self.addCleanup(self.torchs_own._destroy)
-        for name in ("_scaled_dot_product_flash_attention", "_flash_attention_forward"):
+        for name in ("_scaled_dot_product_flash_attention", "_flash_attention_forward", CUDNN):
             self.torchs_own.impl(name, self.own(name), "CPU")
         self.torchs_own.impl("_scaled_dot_product_flash_attention_backward", backward_by_hand, "CPU")
-        on_the_cpu = unittest.mock.patch.object(_flash_backend, "Handle",
-                                                lambda key, made=_flash_backend.Handle: made("CPU"))
+        self.torchs_own.impl(f"{CUDNN}_backward", cudnn_backward_by_hand, "CPU")
+        on_the_cpu = unittest.mock.patch.object(_torch_backend, "Handle",
+                                                lambda key, made=_torch_backend.Handle: made("CPU"))
         on_the_cpu.start()
         self.addCleanup(on_the_cpu.stop)
         attnsmith.torch.reset()
@@ -74,7 +86,8 @@ class Backend(unittest.TestCase):
             if self.failure is not None:
                 raise self.failure
             rest = (None, None, 1, 1) if name.startswith("_scaled") else ()
-            return (torch.empty_like(query), query.new_empty(0), *rest, *self.backend._seeds(query))
+            last = (*[torch.empty((), dtype=torch.int64)] * 2, None) if name == CUDNN else self.backend._seeds(query)
+            return (torch.empty_like(query), query.new_empty(0), *rest, *last)
         return call
 
     def randn(self, *shape, **words):
@@ -84,6 +97,10 @@ class Backend(unittest.TestCase):
     def sdpa(self, *arguments, **words):
         with standing_in(torch.float64):
             return torch.ops.aten._scaled_dot_product_flash_attention(*arguments, **words)
+
+    def cudnn(self, q, k, v, bias=None, lse=True, *arguments, **words):
+        with standing_in(torch.float64):
+            return torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, bias, lse, *arguments, **words)
 
     def flash(self, q, k, v, q_ends=None, kv_ends=None, causal=False, dropout=0.0, debug=False, **words):
         longest = [tensor.shape[0] if ends is not None else tensor.shape[1] for tensor, ends in ((q, q_ends), (k, kv_ends))]
@@ -99,7 +116,15 @@ class Backend(unittest.TestCase):
             got = self.sdpa(q, k, k)
             wanted = torch.ops.aten._scaled_dot_product_flash_attention(*[tensor.to("meta") for tensor in (q, k, k)])
             self.assert_alike(got, wanted)
-        q, ends = self.randn(9, 4, 16), torch.tensor([0, 4, 9], dtype=torch.int32)
+        packed = self.randn(2, 9, 3, 4, 16).transpose(1, 3)
+        for q in (contiguous, transposed, packed[:, :, 1], self.randn(2, 2, 1, 16), self.randn(1, 4, 1, 16)):
+            for v in (self.randn(2, 2, 7, 16), self.randn(2, 2, 7, 24)):
+                k = self.randn(2, 2, 7, 16)[:q.shape[0]]
+                got = self.cudnn(q, k, v[:q.shape[0]])
+                meta = [tensor.to("meta") for tensor in (q, k, v[:q.shape[0]])]
+                self.assert_alike(got, torch.ops.aten._scaled_dot_product_cudnn_attention(*meta, None, True))
+        self.assertIsNone(self.cudnn(*[contiguous] * 3, lse=False)[1])
+        q, k, ends = self.randn(9, 4, 16), self.randn(2, 2, 7, 16), torch.tensor([0, 4, 9], dtype=torch.int32)
         for arguments in ((contiguous, k.transpose(1, 2), None), (q, self.randn(9, 2, 16), ends)):
             q, k, ends = arguments
             if ends is None:
@@ -129,6 +154,41 @@ class Backend(unittest.TestCase):
                 torch.testing.assert_close(lse, wanted[1].float())
         self.assertEqual(attnsmith.torch.report(), {"served": {"_scaled_dot_product_flash_attention": 3}, "passed_on": []})
 
+    def test_cudnn(self):
+        """Whose causal mask is counted from the first key."""
+        for q_len, kv_len, causal, scale, lse in ((5, 5, True, None, True), (5, 7, False, 0.3, False), (3, 7, True, None, True),
+                                                  (7, 3, True, None, False)):
+            with self.subTest(q_len=q_len, kv_len=kv_len, causal=causal):
+                q, k, v = self.randn(2, 4, q_len, 16), self.randn(2, 2, kv_len, 16), self.randn(2, 2, kv_len, 24)
+                o, sums = self.cudnn(q, k, v, None, lse, 0.0, causal, False, scale=scale)[:2]
+                seen = torch.ones(q_len, kv_len, dtype=torch.bool)
+                wanted = by_hand(q, k, v, seen.tril() if causal else seen, scale)
+                torch.testing.assert_close(o, wanted[0])
+                self.assertEqual(sums is not None, lse)
+                if lse:
+                    torch.testing.assert_close(sums[..., 0], wanted[1].float())
+        self.assertEqual(attnsmith.torch.report(), {"served": {CUDNN: 4}, "passed_on": []})
+
+    def test_masks_are_cudnns_own(self):
+        """As they are without attnsmith: they are not counted, and no error where nothing is to be passed on."""
+        attnsmith.torch.activate(strict=True)
+        self.addCleanup(setattr, self.backend.served, "strict", False)
+        q = self.randn(2, 4, 5, 16)
+        self.cudnn(q, q, q, self.randn(2, 4, 5, 5))
+        with standing_in(torch.float64):
+            torch.ops.aten._scaled_dot_product_cudnn_attention(q, q, q, attn_bias=q[..., :5], compute_log_sumexp=False)
+        self.assertEqual(self.passed, [CUDNN] * 2)
+        self.assertEqual(attnsmith.torch.report(), {"served": {}, "passed_on": []})
+
+    def test_a_torch_that_reads_other_log_sums_keeps_its_own(self):
+        q = self.randn(2, 4, 5, 16)
+        with unittest.mock.patch.dict("os.environ", {"TORCH_CUDNN_SDPA_AVOID_RECOMPILE": "1"}):
+            self.cudnn(q, q, q)
+            self.cudnn(q, q, q, lse=False)
+        report = attnsmith.torch.report()
+        self.assertEqual((self.passed, report["served"]), ([CUDNN], {CUDNN: 1}))
+        self.assertIn("TORCH_CUDNN_SDPA_AVOID_RECOMPILE", report["passed_on"][0]["why"])
+
     def test_windows_of_ragged_and_dense_tensors(self):
         ends, kv_ends = torch.tensor([0, 4, 9], dtype=torch.int32), torch.tensor([0, 6, 13], dtype=torch.int32)
         q, k, v = self.randn(9, 4, 16), self.randn(13, 2, 16), self.randn(13, 2, 16)
@@ -153,13 +213,15 @@ class Backend(unittest.TestCase):
         torch.testing.assert_close(o[1:], self.flash(q[1:], k[1:], k[1:], causal=True)[0])
 
     def test_gradients_are_torchs(self):
-        tensors = [self.randn(2, 2, length, 16, gradient=True) for length in (5, 7, 7)]
-        o = self.sdpa(*tensors, 0.0, True, False)[0]
-        o.square().sum().backward()
-        others = [tensor.detach().clone().requires_grad_() for tensor in tensors]
-        by_hand(*others, whole_mask(5, 7, True))[0].square().sum().backward()
-        for tensor, other in zip(tensors, others):
-            torch.testing.assert_close(tensor.grad, other.grad, rtol=1e-5, atol=1e-6)  # lse is of fp32
+        for call, lengths in ((lambda *t: self.sdpa(*t, 0.0, True, False), (5, 7)),
+                              (lambda *t: self.cudnn(*t, None, True, 0.0, True, False), (6, 6))):
+            with self.subTest(lengths=lengths):
+                tensors = [self.randn(2, 2, length, 16, gradient=True) for length in (lengths[0], lengths[1], lengths[1])]
+                call(*tensors)[0].square().sum().backward()
+                others = [tensor.detach().clone().requires_grad_() for tensor in tensors]
+                by_hand(*others, whole_mask(*lengths, True))[0].square().sum().backward()
+                for tensor, other in zip(tensors, others):
+                    torch.testing.assert_close(tensor.grad, other.grad, rtol=1e-5, atol=1e-6)  # lse is of fp32
         self.assertEqual(self.passed, [])
 
     def test_what_is_passed_on_is_said(self):
@@ -168,6 +230,7 @@ class Backend(unittest.TestCase):
         slopes = torch.ones(4)
         self.sdpa(q, k, k, 0.1)
         self.sdpa(q, k, k, return_debug_mask=True)
+        self.cudnn(q, k, k, None, True, 0.1)
         self.flash(flat, flat, flat, ends, ends, dropout=0.1)
         self.flash(flat, flat, flat, ends, ends, seqused_k=torch.tensor([1, 2], dtype=torch.int32))
         self.flash(flat, flat, flat, ends, ends, True, alibi_slopes=slopes.expand(2, 4))
@@ -176,12 +239,12 @@ class Backend(unittest.TestCase):
             torch.ops.aten._scaled_dot_product_flash_attention(q, k, k)
         report = attnsmith.torch.report()
         self.assertEqual(report["served"], {})
-        self.assertEqual(len(self.passed), 7)
+        self.assertEqual(len(self.passed), 8)
         reasons = [(entry["function"], entry["why"], entry["calls"]) for entry in report["passed_on"]]
         self.assertEqual([reason[1:] for reason in reasons if reason[0] == "_flash_attention_forward"],
                          [("alibi_slopes of each sequence", 1), ("alibi_slopes that are not causal", 1), ("dropout", 1),
                           ("seqused_k of ragged keys", 1)])
-        self.assertEqual([why[:15] for _, why, _ in reasons[4:]], ["dropout", "q.dtype: torch.", "return_debug_ma"])
+        self.assertEqual([why[:15] for _, why, _ in reasons[4:]], ["dropout", "dropout", "q.dtype: torch.", "return_debug_ma"])
 
     def test_calls_after_one_that_torchs_kernel_refused_are_served(self):
         q = self.randn(1, 2, 5, 16)
@@ -211,34 +274,16 @@ class Backend(unittest.TestCase):
 
     def test_deactivate_puts_all_back(self):
         order = torch._C._get_sdp_priority_order()
-        self.assertEqual(int(order[0]), int(torch.nn.attention.SDPBackend.FLASH_ATTENTION))
-        attnsmith.torch.deactivate()
-        torch._C._set_sdp_priority_order([2, 1, 0, 3, 4])
-        attnsmith.torch.activate()
         attnsmith.torch.activate()
         self.assertEqual(torch.nn.attention.current_flash_attention_impl(), "attnsmith")
         attnsmith.torch.deactivate()
-        self.assertEqual(torch._C._get_sdp_priority_order(), [2, 1, 0, 3, 4])
-        torch._C._set_sdp_priority_order(order)
+        self.assertEqual(torch._C._get_sdp_priority_order(), order)
         self.assertIsNone(torch.nn.attention.current_flash_attention_impl())
         q = self.randn(2, 4, 5, 16)
         self.sdpa(q, q, q)
-        self.assertEqual(len(self.passed), 1)
+        self.cudnn(q, q, q)
+        self.assertEqual(len(self.passed), 2)
         attnsmith.torch.deactivate()
-
-    def test_graphs_on_disk_are_told_apart(self):
-        """torch keeps compiled graphs, which name the chosen backend, by a key that does not."""
-        config = torch.compiler.config
-        self.assertEqual(config.cache_key_tag, "+attnsmith")
-        attnsmith.torch.activate()
-        self.assertEqual(config.cache_key_tag, "+attnsmith")
-        attnsmith.torch.deactivate()
-        self.assertEqual(config.cache_key_tag, "")
-        attnsmith.torch.activate()
-        config.cache_key_tag = "another"
-        self.addCleanup(setattr, config, "cache_key_tag", "")
-        attnsmith.torch.deactivate()
-        self.assertEqual(config.cache_key_tag, "another")
 
     def test_what_was_active_before_is_active_again(self):
         class Handle:
@@ -253,20 +298,13 @@ class Backend(unittest.TestCase):
         attnsmith.torch.deactivate()
         self.assertEqual(torch.nn.attention.current_flash_attention_impl(), "another")
 
-    def test_an_order_that_was_changed_meanwhile_is_kept(self):
-        order = torch._C._get_sdp_priority_order()
-        self.addCleanup(torch._C._set_sdp_priority_order, order)
-        torch._C._set_sdp_priority_order([0, 1, 2, 3, 4])
-        attnsmith.torch.deactivate()
-        self.assertEqual(torch._C._get_sdp_priority_order(), [0, 1, 2, 3, 4])
-
     def test_the_page_has_every_argument(self):
         """docs/pytorch.md says of each argument of torch's operators, and of its function, what becomes of it."""
         page = (REPOSITORY / "docs/pytorch.md").read_text(encoding="utf-8")
         tables = {part.partition("\n")[0].strip("`"): set(re.findall(r"`(\w+)`", " ".join(re.findall(
             r"^\| (.+?) \| .+ \|$", part, re.MULTILINE)))) for part in page.split("\n## ")}
         schemas = [getattr(torch.ops.aten, name).default._schema for name in
-                   ("_scaled_dot_product_flash_attention", "_flash_attention_forward")]
+                   ("_scaled_dot_product_flash_attention", "_flash_attention_forward", CUDNN)]
         self.assertEqual(tables["attnsmith.torch.activate()"],
                          {argument.name for schema in schemas for argument in schema.arguments})
         function = attnsmith.torch.scaled_dot_product_attention

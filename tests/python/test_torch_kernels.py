@@ -23,7 +23,10 @@ else:
     from attnsmith._lent import LAUNCHING
     from host_launch import FIELDS, HostLaunch, by_hand
 
-SDPA, FLASH = "_scaled_dot_product_flash_attention", "_flash_attention_forward"
+SDPA, FLASH, CUDNN = ("_scaled_dot_product_flash_attention", "_flash_attention_forward",
+                      "_scaled_dot_product_cudnn_attention")
+
+
 class Refused(Exception):
     def __init__(self, one, two):
         super().__init__(one, two)
@@ -33,8 +36,8 @@ class Refused(Exception):
                  "PyTorch 2.11 or newer is not installed")
 class Kernels(unittest.TestCase):
     def setUp(self):
-        from attnsmith import _flash_backend
-        self.native = _flash_backend._working_kernels()
+        from attnsmith import _torch_backend
+        self.native = _torch_backend._working_kernels()
         self.assertIsNotNone(self.native, "no libattnsmith_torch, or torch does not throw its exceptions")
         self.met, self.teaches, self.host = [], True, HostLaunch()
         functions = _torch_kernels.functions_for(torch)
@@ -44,7 +47,8 @@ class Kernels(unittest.TestCase):
         self.addCleanup(_torch_kernels.use, self.native._library, _torch_kernels.functions_for(torch))
         self.workspace = ctypes.create_string_buffer(64)
         self.set_workspace(64)
-        others = _flash_backend._others(self.native, "CPU", {SDPA: self.sdpa_in_python, FLASH: self.flash_in_python})
+        others = _torch_backend._others(self.native, "CPU", {SDPA: self.sdpa_in_python, FLASH: self.flash_in_python,
+                                                             CUDNN: self.cudnn_in_python})
         self.addCleanup(others._destroy)
         self.assertTrue(self.native.activate("CPU"))
         self.addCleanup(self.native.deactivate)
@@ -61,7 +65,7 @@ class Kernels(unittest.TestCase):
         """`tensors`: by their fields' names, as the library has their axes. `caller`: o and lse as torch gets them."""
         kernel = 1000 + len(self.host.options)
         self.host.options[kernel] = causal, scale
-        named = {**tensors, "o": out, "lse": lse}
+        named = {**tensors, "o": out, **({} if lse is None else {"lse": lse})}
         block = AttentionBlock()
         block.fill([self.view(named[name]) if name in named else None for name in FIELDS], *longest, 0, 0)
         for word in AttentionBlock.pointer_words([named.get(name) for name in FIELDS],
@@ -72,16 +76,28 @@ class Kernels(unittest.TestCase):
 
     def sdpa_in_python(self, keys, query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
         self.met.append((SDPA, tuple(query.shape), is_causal, scale))
+        out, lse = self.attend(query, key, value, is_causal, scale, lambda lse: lse)
+        return out, lse, None, None, query.shape[2], key.shape[2], *self.rest(query)
+
+    def cudnn_in_python(self, keys, query, key, value, bias, wants_lse, dropout_p=0.0, is_causal=False, return_debug_mask=False,
+                        *, scale=None):
+        self.met.append((CUDNN, tuple(query.shape), is_causal, scale))
+        out, lse = self.attend(query, key, value, is_causal, scale, lambda lse: lse[..., None] if wants_lse else None)
+        rest = [torch.empty((), dtype=torch.int64) for _ in range(2)]
+        return out, lse, None, None, query.shape[2], key.shape[2], *rest, None
+
+    def attend(self, query, key, value, is_causal, scale, of_caller):
         q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
         out = torch.empty_like(query)
         scale = scale or 1 / math.sqrt(query.shape[-1])
         o, lse = by_hand(q, k, v, is_causal, scale)
         out.copy_(o.transpose(1, 2))
         lse = lse.transpose(1, 2).float().contiguous()
+        callers = out, of_caller(lse)
         if self.teaches:
-            self.teach({"q": q, "k": k, "v": v}, out.transpose(1, 2), lse.transpose(1, 2), is_causal, scale, (out, lse),
-                       (q.shape[1], k.shape[1]))
-        return out, lse, None, None, q.shape[1], k.shape[1], *self.rest(query)
+            self.teach({"q": q, "k": k, "v": v}, out.transpose(1, 2), None if callers[1] is None else lse.transpose(1, 2),
+                       is_causal, scale, callers, (q.shape[1], k.shape[1]))
+        return callers
 
     def flash_in_python(self, keys, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal,
                         return_debug_mask, *, scale=None, **words):
@@ -152,6 +168,55 @@ class Kernels(unittest.TestCase):
         served = self.native.served()
         self.assertEqual(list(served), [SDPA])
         self.assertGreater(served[SDPA], 9)
+
+    def cudnn(self, *arguments, **words):
+        return torch.ops.aten._scaled_dot_product_cudnn_attention(*arguments, **words)
+
+    def test_cudnn(self):
+        packed = self.randn(2, 9, 3, 4, 16).transpose(1, 3)
+        for tensors in ([self.randn(2, 4, 5, 16), self.randn(2, 2, 7, 16), self.randn(2, 2, 7, 16)],
+                        [packed[:, :, i] for i in range(3)]):
+            for lse in (True, False):
+                for words in ({}, {"is_causal": True, "scale": 0.3}):
+                    with self.subTest(strides=tensors[0].stride(), lse=lse, **words):
+                        first, second = self.twice(lambda: self.cudnn(*tensors, None, lse, **words))
+                        self.assert_alike(first, second)
+                        meta = self.cudnn(*[tensor.to("meta") for tensor in tensors], None, lse, **words)
+                        if not lse:
+                            self.assertIsNone(second[1])
+                            meta = (meta[0], None, *meta[2:])
+                        self.assert_alike(meta, [one.to("meta") if torch.is_tensor(one) else one for one in second])
+                        fresh = [tensor * 1.5 for tensor in tensors]
+                        self.cudnn(*fresh, None, lse, **words)
+                        self.met.clear()
+                        o, sums = self.cudnn(*fresh, None, lse, **words)[:2]
+                        self.assertEqual(self.met, [])
+                        wanted = by_hand(*[one.transpose(1, 2) for one in fresh], words.get("is_causal", False),
+                                         words.get("scale", 0.25))
+                        torch.testing.assert_close(o, wanted[0].transpose(1, 2))
+                        if lse:
+                            torch.testing.assert_close(sums[..., 0], wanted[1].transpose(1, 2).float())
+        self.assertEqual(list(self.native.served()), [CUDNN])
+        q = self.randn(2, 4, 5, 16)
+        for bias in (q[..., :5], None):  # masks go to Python here, which has no GPU
+            self.met.clear()
+            for _ in range(3):
+                self.cudnn(q, q, q, bias, False)
+            self.assertEqual(len(self.met), 1 if bias is None else 3)
+
+    def test_cudnn_gives_back_tensors(self):
+        q, bias = self.randn(2, 4, 8, 16), self.randn(8, 8)
+
+        def uses():
+            return [torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) for tensor in (q, bias)]
+
+        calls = [lambda bias=bias, lse=lse: self.cudnn(q, q, q, bias, lse, scale=0.5) for bias in (None, bias) for lse in (0, 1)]
+        for call in calls * 2:
+            call()
+        before = uses()
+        for call in calls * 200:
+            call()
+        self.assertEqual(uses(), before)
 
     def test_ragged_tensors(self):
         q, k, ends = self.randn(9, 4, 16), self.randn(13, 2, 16), torch.tensor([0, 4, 9], dtype=torch.int32)

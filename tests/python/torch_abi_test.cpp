@@ -1,5 +1,6 @@
 // Compiled by test_torch_kernels.py with torch's headers: the declarations of libtorch.hpp are those of
 // torch, but for the names of types that are only pointed to.
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h>
 #include <torch/csrc/stable/c/shim.h>
 
 #include <type_traits>
@@ -35,6 +36,7 @@ struct Functions<OurResult (*)(Ours...), TorchsResult (*)(Torchs...)> {
                   #name);
 ATTNSMITH_TORCH_FUNCTIONS(ATTNSMITH_COMPARE)
 ATTNSMITH_TORCH_CUDA_FUNCTIONS(ATTNSMITH_COMPARE)
+ATTNSMITH_TORCH_KERNELS(ATTNSMITH_COMPARE)
 
 static_assert(std::is_same_v<attnsmith::torch_kernels::Value, StableIValue>);
 static_assert(attnsmith::torch_kernels::kAbiVersion == TORCH_VERSION_2_10_0);

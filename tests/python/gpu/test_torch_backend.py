@@ -10,7 +10,8 @@ from gpu_support import GpuTest, offsets, reference, torch
 
 import attnsmith
 
-SERVED = {"sdpa": "_scaled_dot_product_flash_attention", "varlen": "_flash_attention_forward"}
+VARLEN = "_flash_attention_forward"
+SDPA = {"_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention"}  # torch chooses one by the call
 
 
 class Backend(GpuTest):
@@ -27,7 +28,9 @@ class Backend(GpuTest):
     def assert_served(self, **counts):
         report = self.adapter.report()
         self.assertEqual(report["passed_on"], [])
-        self.assertEqual(report["served"], {SERVED[name]: count for name, count in counts.items()})
+        served = dict(report["served"])
+        found = {"varlen": served.pop(VARLEN, 0), "sdpa": sum(served.pop(name, 0) for name in SDPA), **served}
+        self.assertEqual({name: count for name, count in found.items() if count}, counts)
 
     def tensors(self, q_len=65, kv_len=65, dtype=None, dim=64, heads=(8, 2)):
         return [self.randn(2, count, length, dim, dtype=dtype) for count, length in
@@ -48,11 +51,11 @@ attnsmith.torch.activate(strict=True)
 assert not torch.cuda.is_initialized()
 q = torch.randn(1, 4, 32, 64, device="cuda").bfloat16()
 torch.nn.functional.scaled_dot_product_attention(q, q, q)
-print(attnsmith.torch.report()["served"])
+print(sum(attnsmith.torch.report()["served"].values()))
 """
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False,
                               env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-        self.assertEqual((done.returncode, done.stdout), (0, str({SERVED["sdpa"]: 1}) + "\n"), done.stderr)
+        self.assertEqual((done.returncode, done.stdout), (0, "1\n"), done.stderr)
 
     def test_sdpa(self):
         sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -107,22 +110,70 @@ print(attnsmith.torch.report()["served"])
                 (o * weights.to(o.dtype)).sum().backward()
             return [tensor.grad.double() for tensor in these]
 
-        weights = torch.randn(tensors[0].shape, device="cuda", generator=torch.Generator("cuda").manual_seed(3))
-        wanted = gradients([tensor.double() for tensor in tensors])
+        shape = (*tensors[0].shape[:-1], tensors[2].shape[-1])
+        weights = torch.randn(shape, device="cuda", generator=torch.Generator("cuda").manual_seed(3))
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            wanted = gradients([tensor.double() for tensor in tensors])
         return [float((got - want).abs().max()) for got, want in zip(gradients(tensors), wanted)]
 
+    def gradient_cases(self):
+        """Tensors and options of SDPA, for each of the two backends that takes them."""
+        flash, cudnn = (getattr(torch.nn.attention.SDPBackend, name) for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION"))
+        packed = self.randn(2, 50, 3, 4, 64).permute(2, 0, 3, 1, 4).unbind(0)
+        for backend in (flash, cudnn):
+            for tensors, options in ((self.tensors(heads=(4, 4)), {"is_causal": True}), (self.tensors(heads=(4, 4)), {}),
+                                     (self.tensors(heads=(4, 4), dim=128), {"is_causal": True, "scale": 0.1}),
+                                     (self.tensors(heads=(4, 4), kv_len=300), {}), (packed, {"is_causal": True}),
+                                     (self.tensors(), {"enable_gqa": True, "is_causal": True})):
+                yield backend, tensors, options
+        yield cudnn, self.tensors(40, 90, heads=(4, 4)), {"is_causal": True}
+        yield cudnn, self.tensors(90, 40, heads=(4, 4)), {"is_causal": True}
+        q, k, _ = self.tensors(heads=(4, 4), dim=128)
+        yield cudnn, [q, k, k[..., :64]], {"is_causal": True}
+
     def test_gradients_are_as_good_as_torchs(self):
-        for case in ({"is_causal": True}, {}, {"dim": 128, "is_causal": True}, {"kv_len": 300}):
-            with self.subTest(**case):
-                options = {"is_causal": case.get("is_causal", False)}
-                tensors = self.tensors(heads=(4, 4), **{name: case[name] for name in case if name != "is_causal"})
+        cases = list(self.gradient_cases())
+        for backend, tensors, options in cases:
+            with self.subTest(backend=backend, shape=tensors[0].shape, **options), torch.nn.attention.sdpa_kernel(backend):
                 ours = self.errors_of_gradients(tensors, **options)
                 self.adapter.deactivate()
                 torchs = self.errors_of_gradients(tensors, **options)
                 self.adapter.activate()
                 for one, other in zip(ours, torchs):
                     self.assertLessEqual(one, 2 * other)
-        self.assertEqual(self.adapter.report()["served"], {SERVED["sdpa"]: 4})
+        self.assert_served(sdpa=len(cases))
+
+    def test_what_torch_gets_of_cudnn_is_what_its_own_kernel_gives(self):
+        cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
+        packed = self.randn(2, 50, 3, 4, 64).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = self.tensors(heads=(4, 4), dim=128)
+        for tensors in (packed, (q, k, v), (q, k, v[..., :64]), self.tensors(),
+                        [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (q, k, v)]):
+            for lse in (True, False):
+                with self.subTest(strides=tensors[0].stride(), lse=lse):
+                    ours = [cudnn(*tensors, None, lse, 0.0, True) for _ in range(3)][-1]
+                    self.adapter.deactivate()
+                    torchs = cudnn(*tensors, None, lse, 0.0, True)
+                    self.adapter.activate()
+                    self.assert_near(ours[0], torchs[0])
+                    for i, (one, other) in enumerate(zip(ours, torchs)):
+                        if not torch.is_tensor(other):
+                            self.assertEqual(one, other, i)
+                            continue
+                        self.assertEqual((one.shape, one.dtype, one.stride()), (other.shape, other.dtype, other.stride()), i)
+                    if lse:
+                        torch.testing.assert_close(ours[1], torchs[1], rtol=1e-3, atol=1e-3)
+
+    def test_masks_are_cudnns_own(self):
+        q, k, v = self.tensors(heads=(4, 4))
+        mask = self.randn(2, 1, 65, 65)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
+            ours = [torch.nn.functional.scaled_dot_product_attention(q, k, v, mask) for _ in range(3)][-1]
+            self.adapter.deactivate()
+            torchs = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
+            self.adapter.activate()
+        self.assertTrue(torch.equal(ours, torchs))
+        self.assertEqual(self.adapter.report(), {"served": {}, "passed_on": []})
 
     def test_compiled(self):
         def block(q, k, v):
@@ -135,7 +186,7 @@ print(attnsmith.torch.report()["served"])
                 compiled = torch.compile(block, fullgraph=True, mode=mode)
                 for _ in range(3):
                     self.assert_near(compiled(*tensors), self.wanted(tensors[0] * 2, *tensors[1:], causal=True)[0] + 1)
-        self.assertEqual(list(self.adapter.report()["served"]), [SERVED["sdpa"]])
+        self.assertTrue(SDPA.issuperset(self.adapter.report()["served"]))
 
     def test_calls_in_cpp_have_the_bits_of_those_in_python(self):
         """The first two calls of a layout are Python's, the others the library's."""
@@ -160,9 +211,9 @@ print(attnsmith.torch.report()["served"])
 
     def in_cpp(self):
         """Calls that the library has served."""
-        from attnsmith import _flash_backend
-        self.assertIsNotNone(_flash_backend.served.elsewhere, "there is no libattnsmith_torch, or torch refuses it")
-        return sum(_flash_backend.served.elsewhere.served().values())
+        from attnsmith import _torch_backend
+        self.assertIsNotNone(_torch_backend.served.elsewhere, "there is no libattnsmith_torch, or torch refuses it")
+        return sum(_torch_backend.served.elsewhere.served().values())
 
     def test_calls_in_cpp_on_streams_and_in_graphs(self):
         sdpa = torch.nn.functional.scaled_dot_product_attention

@@ -24,10 +24,12 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool, window: Optional[Tuple[An
     return attend(_NEW, (q, k, v, None, sinks, None, kv_lens), _options(causal, window, softcap, scale, False), None)
 
 
-def attention_into(out: Any, q: Any, k: Any, v: Any, *, causal: bool, scale: Optional[float]) -> Any:
-    """Writes o to out [batch, q_heads, q_len, head_dim_vo] and gives lse [batch, q_heads, q_len]. Not to be traced."""
-    _, lse = attend(_INTO, (q, k, v, out, None, None, None), _options(causal, None, None, scale, True), None)
-    return lse
+def attention_into(out: Any, q: Any, k: Any, v: Any, *, causal: bool, scale: Optional[float],
+                   window: Optional[Tuple[Any, Any]] = None, return_lse: bool = True) -> Any:
+    """Writes o to out [batch, q_heads, q_len, head_dim_vo] and gives lse [batch, q_heads, q_len], or None. Not to be
+    traced."""
+    results = attend(_INTO, (q, k, v, out, None, None, None), _options(causal, window, None, scale, return_lse), None)
+    return results[1] if return_lse else None
 
 
 def _options(causal: bool, window: Optional[Tuple[Any, Any]], softcap: Optional[float], scale: Optional[float],

@@ -1,4 +1,5 @@
-"""The library of torch_kernels: torch's flash attention in C++, for layouts that this package has served before."""
+"""The library of torch_kernels: torch's flash attention and attention by cuDNN in C++, for layouts that this package has
+served before."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from ._library import address_of
 from .errors import Error
 
 _BESIDE = pathlib.Path(__file__).resolve().parent / "libattnsmith_torch.so"
-OPERATORS = ("_scaled_dot_product_flash_attention", "_flash_attention_forward")  # by the library's numbers
+#: By the library's numbers.
+OPERATORS = ("_scaled_dot_product_flash_attention", "_flash_attention_forward", "_scaled_dot_product_cudnn_attention")
 
 
 class _Functions(Structure):
@@ -84,8 +86,9 @@ class Kernels:
     def teach(self, recipe: Any, out: Any, lse: Any) -> None:
         """learn() of a recipe, a kernel and a workspace that are kept."""
         block = recipe.block()
+        lse_shape = () if lse is None else lse.shape
         learnt = _Recipe(ctypes.sizeof(_Recipe), recipe.entry.pointer, block.tensors, block.batch, recipe.nbytes,
-                         out.dim(), lse.dim(), _numbers(out.shape), _numbers(out.stride()), _numbers(lse.shape))
+                         out.dim(), len(lse_shape), _numbers(out.shape), _numbers(out.stride()), _numbers(lse_shape))
         self._library.attnsmith_torch_learn(byref(learnt))
         recipe.blocks.append(block)
 

@@ -1,4 +1,4 @@
-"""attnsmith under torch's own words, and in the place of torch's flash attention.
+"""attnsmith under torch's own words, and in the place of torch's flash attention and attention by cuDNN.
 
     import attnsmith.torch
     attnsmith.torch.activate()     # torch.nn.functional.scaled_dot_product_attention and varlen_attn run on attnsmith
@@ -18,7 +18,7 @@ from ._attend import attend
 from ._extras import missing
 from ._forms import Form, Problem, batch_views
 from ._frameworks import Torch
-from ._options import Options, flag
+from ._options import Options, causal_from_the_top, flag
 from ._tracing import wants_operators
 from ._views import View
 from .errors import InvalidRequest, Unsupported
@@ -29,16 +29,16 @@ _deactivate: Optional[Callable[[], None]] = None
 
 @named
 def activate(*, strict: bool = False) -> None:
-    """Has attnsmith compute whatever torch sends to its flash attention, which is tried first from now on:
+    """Has attnsmith compute what torch sends to its flash attention and to its attention by cuDNN:
     torch.nn.functional.scaled_dot_product_attention, torch.nn.attention.varlen.varlen_attn, nested tensors, in eager
-    mode and in graphs that are compiled from now on.
+    mode and in compiled graphs.
 
     In training o and the log-sum-exp are attnsmith's and the gradients torch's. What attnsmith does not serve, such as
-    dropout, goes on to torch's own kernel, and report() says so; strict: it raises Unsupported instead. What torch does
-    not send to its flash attention, such as calls with attn_mask, does not come here at all.
+    dropout, goes on to torch's own kernel, and report() says so; strict: it raises Unsupported instead. Which backend a
+    call goes to stays torch's choice: calls with attn_mask, or those that torch sends to another backend, are torch's.
 
-    Warns where nothing can be served, since there is no GPU or the flash attention is switched off. Raises Unsupported where
-    torch has no such registry, before 2.11.
+    Warns where nothing can be served, since there is no GPU or both backends are switched off. Raises Unsupported where
+    torch has no registry of flash attention, before 2.11.
     """
     try:
         import torch
@@ -49,24 +49,20 @@ def activate(*, strict: bool = False) -> None:
     if not hasattr(registry, "register_flash_attention_impl"):
         raise Unsupported(f"torch {torch.__version__} has no torch.nn.attention.register_flash_attention_impl: take torch "
                           "2.11 or newer, or call attnsmith.torch.scaled_dot_product_attention")
-    from . import _flash_backend
+    from . import _torch_backend
     if not torch.cuda.is_available():
         _reports.warn("torch finds no GPU, so nothing will be served")
-    elif not backends.cuda.flash_sdp_enabled():
-        _reports.warn("torch's flash attention is switched off, so scaled_dot_product_attention will not be served: call "
-                      "torch.backends.cuda.enable_flash_sdp(True)")
-    _flash_backend.served.strict = strict
+    elif not (backends.cuda.flash_sdp_enabled() or backends.cuda.cudnn_sdp_enabled()):
+        _reports.warn("torch's flash attention and cuDNN are switched off, so scaled_dot_product_attention will not be served: "
+                      "call torch.backends.cuda.enable_flash_sdp(True)")
+    _torch_backend.served.strict = strict
     deactivate()
     before = registry.current_flash_attention_impl()
-    registry.register_flash_attention_impl(_flash_backend.NAME, register_fn=lambda: _flash_backend.Handle("CUDA"))
-    registry.activate_flash_attention_impl(_flash_backend.NAME)
-    put_back = _flash_backend.first(registry.SDPBackend.FLASH_ATTENTION)
-    untag = _tag_compiled_graphs(torch)
+    registry.register_flash_attention_impl(_torch_backend.NAME, register_fn=lambda: _torch_backend.Handle("CUDA"))
+    registry.activate_flash_attention_impl(_torch_backend.NAME)
 
     def undo() -> None:
-        untag()
-        put_back()
-        if registry.current_flash_attention_impl() == _flash_backend.NAME:  # else another took its place
+        if registry.current_flash_attention_impl() == _torch_backend.NAME:  # else another took its place
             if before is None:
                 registry.restore_flash_attention_impl()
             else:
@@ -76,25 +72,9 @@ def activate(*, strict: bool = False) -> None:
     _deactivate = undo
 
 
-def _tag_compiled_graphs(torch: Any) -> Callable[[], None]:
-    """Graphs that torch.compile keeps on disk name the backend that SDPA chose, and torch's key for them does not: this puts it
-    there. Gives what takes it away again."""
-    config: Any = getattr(getattr(torch, "compiler", None), "config", None)
-    before = getattr(config, "cache_key_tag", None)
-    if before is None:
-        return lambda: None
-    tag = config.cache_key_tag = f"{before}+attnsmith"
-
-    def untag() -> None:
-        if config.cache_key_tag == tag:  # else it was changed meanwhile
-            config.cache_key_tag = before
-
-    return untag
-
-
 @named
 def deactivate() -> None:
-    """Gives torch the flash attention back that it had before, and the order in which it tries its backends."""
+    """Gives torch the kernels back that it had before."""
     global _deactivate
     undo, _deactivate = _deactivate, None
     if undo is not None:
@@ -107,15 +87,15 @@ def report() -> Dict[str, Any]:
 
     Calls that a CUDA graph replays are not counted again.
     """
-    from . import _flash_backend
-    return _flash_backend.served.report()
+    from . import _torch_backend
+    return _torch_backend.served.report()
 
 
 @named
 def reset() -> None:
     """Counts from 0 again."""
-    from . import _flash_backend
-    _flash_backend.served.reset()
+    from . import _torch_backend
+    _torch_backend.served.reset()
 
 
 def _as_batch(view: View, name: str) -> View:
@@ -138,14 +118,6 @@ def _as_batch(view: View, name: str) -> View:
                                  f"(nothing is copied here): pass {name}.contiguous()")
         batch *= extent
     return (pointer, (batch, length, heads, dim), (batch_stride, token_stride, head_stride, inner), kind, device)
-
-
-def _causal_from_the_top(q_len: int, kv_len: int) -> Tuple[int, bool, Optional[Tuple[Any, Any]]]:
-    """torch's is_causal, by which query i sees the keys up to i, as how many keys count, causal and window. Ours are counted
-    from the ends, the two being aligned, so that query i lies at key i + kv_len - q_len."""
-    if q_len > kv_len:  # query i lies so many keys too early, so it looks so far ahead
-        return kv_len, False, (None, q_len - kv_len)
-    return q_len, True, None  # no query sees the keys from q_len on: without them the lengths are equal
 
 
 @named
@@ -198,7 +170,7 @@ def _traced(query: Any, key: Any, value: Any, is_causal: bool, scale: Optional[f
                for tensor in (query, key, value))  # -1 would not do for tensors without elements
     window = None
     if is_causal:
-        keys, is_causal, window = _causal_from_the_top(q.shape[1], k.shape[1])
+        keys, is_causal, window = causal_from_the_top(q.shape[1], k.shape[1])
         if keys < k.shape[1]:
             k, v = k[:, :keys], v[:, :keys]
     o = functions.attention(q, k, v, causal=is_causal, window=window, scale=scale).transpose(1, 2)
@@ -215,7 +187,7 @@ def _resolve(views: List[Any], options: Options) -> Problem:
         raise InvalidRequest("key.shape", str(tuple(key_shape)), f"{q_heads} heads as query has, or enable_gqa=True")
     window = None
     if is_causal:
-        keys, is_causal, window = _causal_from_the_top(q_len, k[1][1])
+        keys, is_causal, window = causal_from_the_top(q_len, k[1][1])
         if keys < k[1][1]:
             k, v = _views.shortened(k, 1, keys), _views.shortened(v, 1, keys)
     lead, heads = q_shape[:-3], q_shape[-3:-2]  # none for two axes

@@ -41,7 +41,7 @@ typedef struct attnsmith_torch_recipe {
     size_t workspace_bytes;
     size_t out_rank, lse_rank;
     const int64_t *out_shape, *out_strides; /* elements; of q's dtype */
-    const int64_t* lse_shape;               /* row-major fp32 */
+    const int64_t* lse_shape;               /* row-major fp32; without axes where there is none */
 } attnsmith_torch_recipe;
 
 /* NULL, or the name of what is missing. Once, before all else. */
@@ -65,7 +65,7 @@ ATTNSMITH_API void attnsmith_torch_forget(void);
 ATTNSMITH_API void attnsmith_torch_fail(void* type, void* value, void* traceback);
 
 /* Calls that were served so far by the kernel of an operator: 0 _scaled_dot_product_flash_attention, 1
- * _flash_attention_forward. */
+ * _flash_attention_forward, 2 _scaled_dot_product_cudnn_attention. */
 ATTNSMITH_API uint64_t attnsmith_torch_served(int32_t number);
 
 #ifdef __cplusplus

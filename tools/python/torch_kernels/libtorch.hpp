@@ -37,7 +37,8 @@ using Status = std::int32_t;  // 0: done
                                                                             Status, (TensorHandle))          \
                         f(aoti_torch_create_device_guard, Status, (std::int32_t, DeviceGuardHandle*)) f(     \
                             aoti_torch_delete_device_guard, Status,                                          \
-                            (DeviceGuardHandle)) f(aoti_torch_dtype_float32, std::int32_t, ())               \
+                            (DeviceGuardHandle)) f(aoti_torch_dtype_float32, std::int32_t,                   \
+                                                   ()) f(aoti_torch_dtype_int64, std::int32_t, ())           \
                             f(aoti_torch_dtype_uint64, std::int32_t, ()) f(                                  \
                                 aoti_torch_layout_strided, std::int32_t, ()) f(aoti_torch_device_type_cuda,  \
                                                                                std::int32_t, ())             \
@@ -50,6 +51,12 @@ using Status = std::int32_t;  // 0: done
                                               (const char*, const char*, Value*, std::uint64_t))
 #define ATTNSMITH_TORCH_CUDA_FUNCTIONS(f) \
     f(aoti_torch_get_current_cuda_stream, Status, (std::int32_t, void**))
+// torch's own kernels there, past the dispatcher; NULL where this torch has them no more.
+#define ATTNSMITH_TORCH_KERNELS(f)                                                                       \
+    f(aoti_torch_cuda__scaled_dot_product_cudnn_attention, Status,                                       \
+      (TensorHandle, TensorHandle, TensorHandle, TensorHandle*, std::int32_t, double, std::int32_t,      \
+       std::int32_t, double*, TensorHandle*, TensorHandle*, TensorHandle*, TensorHandle*, std::int64_t*, \
+       std::int64_t*, TensorHandle*, TensorHandle*, TensorHandle*))
 
 // The version that these declarations are of: 2.10.
 inline constexpr std::uint64_t kAbiVersion = std::uint64_t{2} << 56 | std::uint64_t{10} << 48;
@@ -58,6 +65,7 @@ struct Libtorch {
 #define ATTNSMITH_MEMBER(name, result, arguments) result(*name) arguments = nullptr;
     ATTNSMITH_TORCH_FUNCTIONS(ATTNSMITH_MEMBER)
     ATTNSMITH_TORCH_CUDA_FUNCTIONS(ATTNSMITH_MEMBER)
+    ATTNSMITH_TORCH_KERNELS(ATTNSMITH_MEMBER)
 #undef ATTNSMITH_MEMBER
 };
 

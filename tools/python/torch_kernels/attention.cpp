@@ -1,12 +1,13 @@
-// torch's flash attention, _scaled_dot_product_flash_attention and _flash_attention_forward, on attnsmith
-// without a line of Python, for layouts that were met before.
+// torch's flash attention, _scaled_dot_product_flash_attention and _flash_attention_forward, and its
+// attention by cuDNN, _scaled_dot_product_cudnn_attention, on attnsmith without a line of Python, for layouts
+// that were met before.
 //
 // A call of a known layout is served here: its tensors are read, its recipe is looked up, its results are
 // made by torch's allocator, and attnsmith_run launches. Any other call goes to an operator of the package's
-// with the same schema (attnsmith/_flash_backend.py), which serves it in Python, passes it on to torch's own
+// with the same schema (attnsmith/_torch_backend.py), which serves it in Python, passes it on to torch's own
 // kernel, or raises: a new layout, what attnsmith does not serve, a stream that is being captured, a
 // workspace that is too small, and whatever fails here, so that the package says why. There the package
-// teaches the layout by attnsmith_torch_learn().
+// teaches the layout by attnsmith_torch_learn(). Masks are cuDNN's: such calls go on to torch's own kernel.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -30,10 +31,15 @@ using python::kMostAxes;
 using python::Layout;
 using python::Workspace;
 
-enum Operator : std::int32_t { kSdpa, kFlash };
-constexpr const char* kNames[] = {"_scaled_dot_product_flash_attention", "_flash_attention_forward"};
+enum Operator : std::int32_t { kSdpa, kFlash, kCudnn, kOperators };
+constexpr const char* kNames[] = {"_scaled_dot_product_flash_attention", "_flash_attention_forward",
+                                  "_scaled_dot_product_cudnn_attention"};
 constexpr const char* kOthers[] = {"attnsmith::_scaled_dot_product_flash_attention",
-                                   "attnsmith::_flash_attention_forward"};
+                                   "attnsmith::_flash_attention_forward",
+                                   "attnsmith::_scaled_dot_product_cudnn_attention"};
+// The two of scaled_dot_product_attention have o, lse, two tensors that are undefined, the two lengths, two
+// tensors of dropout and a debug mask for results.
+constexpr bool is_sdpa(Operator number) { return number != kFlash; }
 
 enum Field : int {
     q = python::field_of(&attnsmith_tensors::q),
@@ -60,6 +66,8 @@ struct Recipe : python::Recipe {
             step *= lse_shape[axis] > 1 ? lse_shape[axis] : 1;
         }
     }
+    bool gives_lse() const { return !lse_shape.empty(); }
+
     std::vector<std::int64_t> out_shape, out_strides, lse_shape, lse_strides;
 };
 using Recipes = python::Recipes<Recipe>;
@@ -67,10 +75,10 @@ using Recipes = python::Recipes<Recipe>;
 struct State {
     attnsmith_torch_functions functions{};
     Libtorch torch;
-    std::int32_t fp32 = 0, uint64 = 0, strided = 0, cuda = 0;
+    std::int32_t fp32 = 0, int64 = 0, uint64 = 0, strided = 0, cuda = 0;
     python::Library attnsmith;
     LibraryHandle library = nullptr;
-    std::atomic<std::uint64_t> served[2] = {};
+    std::atomic<std::uint64_t> served[kOperators] = {};
     Recipes recipes;
 };
 
@@ -147,13 +155,18 @@ class Call {
         tensor(1, k);
         tensor(2, v);
         layout.add(static_cast<std::uint64_t>(number));
-        if (number == kSdpa) {
-            has_dropout_ = as_double(stack[3]) != 0.0;
-            wants_debug_mask_ = as_bool(stack[5]);
+        if (is_sdpa(number)) {
+            const Value* const rest = stack + (number == kSdpa ? 3 : 5);
+            has_dropout_ = as_double(rest[0]) != 0.0;
+            wants_debug_mask_ = as_bool(rest[2]);
             q_len = length(0);
             kv_len = length(1);
-            layout.add(std::uint64_t{as_bool(stack[4])});
-            number_of(stack[6]);
+            layout.add(std::uint64_t{as_bool(rest[1])});
+            number_of(rest[3]);
+            if (number == kCudnn) {
+                has_mask = optional(stack[3]) != nullptr;
+                layout.add(std::uint64_t{as_bool(stack[4])});  // whether lse is wanted
+            }
         } else {
             optional_tensor(3, q_indptr);
             optional_tensor(4, kv_indptr);
@@ -171,7 +184,7 @@ class Call {
     // Reads the tensors. False where they are none that a recipe can be for.
     bool read() {
         const Libtorch& torch = state().torch;
-        if (has_dropout_ || wants_debug_mask_) return false;
+        if (has_dropout_ || wants_debug_mask_ || has_mask) return false;
         std::uintptr_t bits = 0;
         for (int i = 0; i < count_; ++i) {
             Tensor& one = tensors_[i];
@@ -213,21 +226,20 @@ class Call {
     // Gives back what the stack holds: it is the kernel's.
     void release() const {
         for (const int i : {0, 1, 2}) delete_tensor(stack_[i]);
-        if (number_ == kSdpa) {
-            delete optional(stack_[6]);
-            return;
+        switch (number_) {
+            case kSdpa:
+                return release_numbers({6});
+            case kCudnn:
+                return release_tensors({3}), release_numbers({8});
+            default:
+                return release_tensors({3, 4, 13, 14}), release_numbers({10, 11, 12});
         }
-        for (const int i : {3, 4, 13, 14}) {
-            if (optional(stack_[i]) == nullptr) continue;
-            delete_tensor(*optional(stack_[i]));
-            delete optional(stack_[i]);
-        }
-        for (const int i : {10, 11, 12}) delete optional(stack_[i]);
     }
 
     Layout layout;
     std::int32_t device_type = 0, device = 0, dtype_of_q = 0;
     std::int64_t q_len = 0, kv_len = 0;  // of SDPA
+    bool has_mask = false;
 
   private:
     struct Tensor {
@@ -257,6 +269,16 @@ class Call {
         layout.add(std::uint64_t{given != nullptr});
         layout.add(given != nullptr ? *given : 0);
     }
+    void release_numbers(std::initializer_list<int> places) const {
+        for (const int i : places) delete optional(stack_[i]);
+    }
+    void release_tensors(std::initializer_list<int> places) const {
+        for (const int i : places) {
+            if (optional(stack_[i]) == nullptr) continue;
+            delete_tensor(*optional(stack_[i]));
+            delete optional(stack_[i]);
+        }
+    }
     static void delete_tensor(Value value) {
         state().torch.aoti_torch_delete_tensor_object(reinterpret_cast<TensorHandle>(value));
     }
@@ -283,12 +305,15 @@ bool launch(const Call& call, const Recipe& recipe, Workspace& workspace, void* 
     recipe.copy_to(arguments);
     call.point(arguments);
     void *out_data = nullptr, *log_sums_data = nullptr;
-    if (all.torch.aoti_torch_get_data_ptr(out, &out_data) != 0 ||
-        all.torch.aoti_torch_get_data_ptr(log_sums, &log_sums_data) != 0 || out_data == nullptr ||
-        log_sums_data == nullptr || reinterpret_cast<std::uintptr_t>(out_data) % 16 != 0)
+    if (all.torch.aoti_torch_get_data_ptr(out, &out_data) != 0 || out_data == nullptr ||
+        reinterpret_cast<std::uintptr_t>(out_data) % 16 != 0)
         return false;
     arguments.point(o, out_data);
-    arguments.point(lse, log_sums_data);
+    if (recipe.gives_lse()) {
+        if (all.torch.aoti_torch_get_data_ptr(log_sums, &log_sums_data) != 0 || log_sums_data == nullptr)
+            return false;
+        arguments.point(lse, log_sums_data);
+    }
     return recipe.launch(all.attnsmith, arguments, workspace, stream);
 }
 
@@ -305,39 +330,70 @@ bool serve(Operator number, Value* stack, Call& call) {
     const std::shared_ptr<const Recipe> recipe = all.recipes.find(call.layout);
     if (recipe == nullptr) return false;
 
-    // o, lse, what dropout would need, and no debug mask.
-    constexpr std::int64_t kTwo = 2, kNone = 0, kStep = 1;
-    NewTensor made[5];
+    NewTensor out, log_sums;
     const auto rank = static_cast<std::int64_t>(recipe->out_shape.size());
     const auto lse_rank = static_cast<std::int64_t>(recipe->lse_shape.size());
-    if (!made[0].make(rank, recipe->out_shape.data(), recipe->out_strides.data(), call.dtype_of_q,
-                      call.device_type, call.device) ||
-        !made[1].make(lse_rank, recipe->lse_shape.data(), recipe->lse_strides.data(), all.fp32,
-                      call.device_type, call.device) ||
-        !made[2].make(1, &kTwo, &kStep, all.uint64, call.device_type, call.device) ||
-        !made[3].make(0, nullptr, nullptr, all.uint64, call.device_type, call.device) ||
-        !made[4].make(1, &kNone, &kStep, call.dtype_of_q, call.device_type, call.device))
+    if (!out.make(rank, recipe->out_shape.data(), recipe->out_strides.data(), call.dtype_of_q,
+                  call.device_type, call.device))
+        return false;
+    if (recipe->gives_lse() ? !log_sums.make(lse_rank, recipe->lse_shape.data(), recipe->lse_strides.data(),
+                                             all.fp32, call.device_type, call.device)
+                            : !log_sums.make_undefined())
+        return false;
+    // What dropout would need, and no debug mask.
+    constexpr std::int64_t kTwo = 2, kNone = 0, kStep = 1;
+    NewTensor rest[3];
+    const std::int32_t kind = number == kCudnn ? all.int64 : all.uint64;
+    const std::int64_t seed_rank = number == kCudnn ? 0 : 1;
+    if (!rest[0].make(seed_rank, &kTwo, &kStep, kind, call.device_type, call.device) ||
+        !rest[1].make(0, nullptr, nullptr, kind, call.device_type, call.device))
+        return false;
+    if (number == kCudnn ? !rest[2].make_undefined()
+                         : !rest[2].make(1, &kNone, &kStep, call.dtype_of_q, call.device_type, call.device))
         return false;
     NewTensor undefined[2];
-    if (number == kSdpa && (!undefined[0].make_undefined() || !undefined[1].make_undefined())) return false;
-    if (!launch(call, *recipe, *workspace, stream, made[0].get(), made[1].get())) return false;
+    if (is_sdpa(number) && (!undefined[0].make_undefined() || !undefined[1].make_undefined())) return false;
+    if (!launch(call, *recipe, *workspace, stream, out.get(), log_sums.get())) return false;
 
     call.release();
     int at = 0;
-    stack[at++] = made[0].hand_on();
-    stack[at++] = made[1].hand_on();
-    if (number == kSdpa) {
-        stack[at++] = undefined[0].hand_on();
-        stack[at++] = undefined[1].hand_on();
+    stack[at++] = out.hand_on();
+    stack[at++] = log_sums.hand_on();
+    if (is_sdpa(number)) {
+        for (NewTensor& one : undefined) stack[at++] = one.hand_on();
         stack[at++] = static_cast<Value>(call.q_len);
         stack[at++] = static_cast<Value>(call.kv_len);
     }
-    for (const int i : {2, 3, 4}) stack[at++] = made[i].hand_on();
+    for (NewTensor& one : rest) stack[at++] = one.hand_on();
     all.served[number].fetch_add(1, std::memory_order_relaxed);
     return true;
 }
 
-// The package's operator, which takes the arguments and leaves the results. That of SDPA gives its tensors
+// torch's own kernel by cuDNN, which these kernels stand in the place of. False: nothing has changed, and
+// torch has said why on stderr.
+bool run_cudnn(Value* stack, const Call& call) {
+    const auto own = state().torch.aoti_torch_cuda__scaled_dot_product_cudnn_attention;
+    if (own == nullptr) return false;
+    constexpr std::size_t kTensors = 7;
+    std::array<TensorHandle, kTensors> made{};
+    std::int64_t q_len = 0, kv_len = 0;
+    const auto tensor = [&](int i) { return reinterpret_cast<TensorHandle>(stack[i]); };
+    if (own(tensor(0), tensor(1), tensor(2), reinterpret_cast<TensorHandle*>(stack[3]), as_bool(stack[4]),
+            as_double(stack[5]), as_bool(stack[6]), as_bool(stack[7]), reinterpret_cast<double*>(stack[8]),
+            &made[0], &made[1], &made[2], &made[3], &q_len, &kv_len, &made[4], &made[5], &made[6]) != 0)
+        return false;
+    call.release();
+    int at = 0;
+    for (std::size_t i = 0; i < kTensors; ++i) {
+        stack[at++] = reinterpret_cast<Value>(made[i]);
+        if (i != 3) continue;
+        stack[at++] = static_cast<Value>(q_len);
+        stack[at++] = static_cast<Value>(kv_len);
+    }
+    return true;
+}
+
+// The package's operator, which takes the arguments and leaves the results. Those of SDPA give their tensors
 // alone: torch 2.11 takes the types of mixed results in the wrong order.
 void call_other(Operator number, Value* stack, const Call& call, bool can_be_learnt) {
     State& all = state();
@@ -346,13 +402,13 @@ void call_other(Operator number, Value* stack, const Call& call, bool can_be_lea
     const Status status = all.torch.torch_call_dispatcher(kOthers[number], "", stack, kAbiVersion);
     pending = before;
     if (now.value != nullptr) {
-        for (int i = 0; status == 0 && i < (number == kSdpa ? 7 : 5); ++i)
+        for (int i = 0; status == 0 && i < (is_sdpa(number) ? 7 : 5); ++i)
             all.torch.aoti_torch_delete_tensor_object(reinterpret_cast<TensorHandle>(stack[i]));
         throw python_error(all.functions, now.type, now.value, now.traceback);
     }
     if (status != 0)
         throw std::runtime_error("attnsmith's operator could not be called; torch says why above");
-    if (number == kSdpa) {
+    if (is_sdpa(number)) {
         for (const int i : {6, 5, 4}) stack[i + 2] = stack[i];
         stack[4] = static_cast<Value>(call.q_len);
         stack[5] = static_cast<Value>(call.kv_len);
@@ -366,6 +422,7 @@ void kernel(Value* stack, std::uint64_t, std::uint64_t) {
     // Within such an operator a call is of torch's own kernels, which it was passed on to.
     const bool is_known = pending == nullptr && call.read();
     if (is_known && serve(number, stack, call)) return;
+    if (call.has_mask && run_cudnn(stack, call)) return;
     call_other(number, stack, call, is_known);
 }
 
@@ -397,6 +454,10 @@ const char* attnsmith_torch_open(const attnsmith_torch_functions* functions) {
 #define ATTNSMITH_FIND(name, result, arguments) ATTNSMITH_FIND_IN(functions->cuda_library, name)
     if (functions->cuda_library != nullptr) {
         ATTNSMITH_TORCH_CUDA_FUNCTIONS(ATTNSMITH_FIND)
+        // A torch without it has Python call its kernel.
+        torch.aoti_torch_cuda__scaled_dot_product_cudnn_attention =
+            reinterpret_cast<decltype(torch.aoti_torch_cuda__scaled_dot_product_cudnn_attention)>(
+                dlsym(functions->cuda_library, "aoti_torch_cuda__scaled_dot_product_cudnn_attention"));
     }
 #undef ATTNSMITH_FIND
 #undef ATTNSMITH_FIND_IN
@@ -404,6 +465,7 @@ const char* attnsmith_torch_open(const attnsmith_torch_functions* functions) {
     all.attnsmith = {functions->bind, functions->launch_at, functions->call_free, functions->error_free};
     all.torch = torch;
     all.fp32 = torch.aoti_torch_dtype_float32();
+    all.int64 = torch.aoti_torch_dtype_int64();
     all.uint64 = torch.aoti_torch_dtype_uint64();
     all.strided = torch.aoti_torch_layout_strided();
     all.cuda = torch.aoti_torch_device_type_cuda();
@@ -415,9 +477,11 @@ int32_t attnsmith_torch_activate(const char* dispatch_key) {
     State& all = state();
     if (all.torch.aoti_torch_library_init_impl("aten", dispatch_key, __FILE__, __LINE__, &all.library) != 0)
         return 0;
-    if (all.torch.torch_library_impl(all.library, kNames[kSdpa], kernel<kSdpa>, kAbiVersion) == 0 &&
-        all.torch.torch_library_impl(all.library, kNames[kFlash], kernel<kFlash>, kAbiVersion) == 0)
-        return 1;
+    constexpr BoxedKernel kKernels[] = {kernel<kSdpa>, kernel<kFlash>, kernel<kCudnn>};
+    bool are_taken = true;
+    for (int i = 0; i < kOperators && are_taken; ++i)
+        are_taken = all.torch.torch_library_impl(all.library, kNames[i], kKernels[i], kAbiVersion) == 0;
+    if (are_taken) return 1;
     attnsmith_torch_deactivate();
     return 0;
 }

@@ -1,13 +1,15 @@
-"""attnsmith in the place of PyTorch's own flash attention: what torch.nn.attention.register_flash_attention_impl names.
+"""attnsmith in the place of PyTorch's flash attention and of its attention by cuDNN.
 
-The two forward operators of the flash backend are given other kernels, so whatever torch sends there runs on attnsmith:
+The forward operators of these two backends are given other kernels, so whatever torch sends there runs on attnsmith:
 scaled_dot_product_attention, varlen_attn, nested tensors, transformer layers. What attnsmith does not serve goes on to the
-kernel that was there before. The backward operators stay torch's: they get attnsmith's o and log-sum-exp.
+kernel that was there before. Which backend a call goes to is torch's choice, as it is without attnsmith. So are the backward
+operators, which get attnsmith's o and log-sum-exp: cuDNN's where torch takes cuDNN.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
+import os
 import threading
 import warnings
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -16,15 +18,16 @@ import torch
 
 from . import _heads_first, _reports, _torch_kernels, functions
 from ._attend import recipes_of_calls
+from ._options import causal_from_the_top
 from ._served import Served
 from ._torch_kernels import Kernels
 from .errors import InvalidRequest, Unsupported
 
 NAME = "attnsmith"
-served = Served("torch's flash attention")
+served = Served("torch's own kernel")
 
-_SDPA = "_scaled_dot_product_flash_attention"
-_FLASH = "_flash_attention_forward"
+_SDPA, _FLASH, _CUDNN = _torch_kernels.OPERATORS
+_MASK = 3  # among the arguments of _CUDNN
 _library: Any = torch.library  # whose functions say no types
 
 
@@ -62,7 +65,9 @@ class Handle:
         before, serve = self._before[name], _SERVE[name]
 
         def call(keys: Any, *arguments: Any, **words: Any) -> Any:
-            if _in_torchs.own:  # whose scaled_dot_product_attention calls its varlen kernel
+            # Masks are cuDNN's, as torch chose.
+            is_masked = name == _CUDNN and (words.get("attn_bias") if len(arguments) <= _MASK else arguments[_MASK]) is not None
+            if _in_torchs.own or is_masked:  # torch's scaled_dot_product_attention calls its varlen kernel
                 return before.call_boxed(keys, *arguments, **words)
             try:
                 with torch.no_grad():  # torch has the gradients of its operators
@@ -158,6 +163,48 @@ def _sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p
     return out, lse, None, None, query.shape[2], key.shape[2], *_seeds(query)
 
 
+def _cudnn(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: None, compute_log_sumexp: bool,
+           dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *,
+           scale: Optional[float] = None) -> Tuple[Any, ...]:
+    """query, key, value: [batch, heads, tokens, head_dim]. Gives o with query's order of axes in memory and, if it is wanted,
+    lse [batch, q_heads, q_len, 1]."""
+    _refuse_dropout(dropout_p, return_debug_mask)
+    if compute_log_sumexp and os.environ.get(_RAGGED) == "1":
+        raise Unsupported(f"{_RAGGED}, which wants another layout of the log-sum-exp")
+    q_len, kv_len, window = query.shape[2], key.shape[2], None
+    k, v = key, value
+    if is_causal:  # counted from the first key
+        keys, is_causal, window = causal_from_the_top(q_len, kv_len)
+        k, v = key[:, :, :keys], value[:, :, :keys]
+    out = _like_query(query, value.shape[-1])
+    lse = _heads_first.attention_into(out, query, k, v, causal=is_causal, window=window, scale=scale,
+                                      return_lse=compute_log_sumexp)
+    served.count(_CUDNN)
+    if lse is not None and _axes_of_lse() > lse.dim():
+        lse = lse.unsqueeze(-1)
+    seed, offset = (torch.empty((), dtype=torch.int64, device=query.device) for _ in range(2))
+    return out, lse, None, None, q_len, kv_len, seed, offset, None
+
+
+_RAGGED = "TORCH_CUDNN_SDPA_AVOID_RECOMPILE"  # of torch: with it, its backward reads the log-sum-exp in another order
+
+
+def _like_query(query: torch.Tensor, head_dim_vo: int) -> torch.Tensor:
+    """What torch makes for o: for graphs that were compiled, its strides count."""
+    if query.shape[-1] == head_dim_vo:
+        return torch.empty_like(query)
+    order = sorted(range(4), key=query.stride().__getitem__, reverse=True)
+    shape = (*query.shape[:-1], head_dim_vo)
+    return query.new_empty([shape[axis] for axis in order]).permute([order.index(axis) for axis in range(4)])
+
+
+@functools.lru_cache(None)
+def _axes_of_lse() -> int:
+    """3 or 4, by this torch."""
+    q = torch.empty(1, 1, 1, 8, dtype=torch.float16, device="meta")
+    return int(torch.ops.aten._scaled_dot_product_cudnn_attention(q, q, q, None, True)[1].dim())
+
+
 def _flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, cum_seq_q: Optional[torch.Tensor],
            cum_seq_k: Optional[torch.Tensor], max_q: int, max_k: int, dropout_p: float, is_causal: bool,
            return_debug_mask: bool, *, scale: Optional[float] = None, window_size_left: Optional[int] = None,
@@ -199,48 +246,4 @@ def _seeds(query: torch.Tensor) -> List[torch.Tensor]:
             torch.empty((), dtype=torch.uint64, device=query.device), query.new_empty(0)]
 
 
-_SERVE: Dict[str, Callable[..., Tuple[Any, ...]]] = {_SDPA: _sdpa, _FLASH: _flash}
-
-
-def first(backend: Any) -> Callable[[], None]:
-    """Has scaled_dot_product_attention try this one of torch.nn.attention.SDPBackend first. Gives what puts the order back
-    that was there before, unless it was changed meanwhile."""
-    core: Any = torch._C  # whose functions say no types
-    _choose_once()
-
-    def order() -> List[int]:
-        return [int(number) for number in core._get_sdp_priority_order()]
-
-    before = order()
-    now = [int(backend), *(number for number in before if number != int(backend))]
-    core._set_sdp_priority_order(now)
-
-    def put_back() -> None:
-        if order() == now:
-            core._set_sdp_priority_order(before)
-
-    return put_back
-
-
-class _Chosen(Exception):
-    """torch has chosen a backend, and calls it."""
-
-
-class _Nowhere(torch.Tensor):
-    """A tensor of GPU 0 without memory, so that the caller still says which GPU is used first."""
-
-    @staticmethod
-    def __new__(cls) -> _Nowhere:
-        return torch.Tensor._make_wrapper_subclass(cls, (1, 1, 1, 64), dtype=torch.float16, device=torch.device("cuda", 0))
-
-    @classmethod
-    def __torch_dispatch__(cls, function: Any, *others: Any) -> Any:
-        raise _Chosen
-
-
-def _choose_once() -> None:
-    """torch sets the order in which it likes its backends on this GPU at its first choice: behind that, ours stays."""
-    if torch.cuda.is_available():
-        tensor = _Nowhere()
-        with contextlib.suppress(_Chosen):
-            torch.nn.functional.scaled_dot_product_attention(tensor, tensor, tensor)
+_SERVE: Dict[str, Callable[..., Tuple[Any, ...]]] = {_SDPA: _sdpa, _FLASH: _flash, _CUDNN: _cudnn}
