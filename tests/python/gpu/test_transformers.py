@@ -248,6 +248,58 @@ class Transformers(ModelTest):
             error, other = ((got[name] - want).norm() for got in (ours, torchs))
             self.assertLessEqual(error, 2 * other, name)
 
+    def test_a_training_step_with_windows(self):
+        """Gradients within twice the error that SDPA with a mask has."""
+        model, exact = self.models("Mistral")
+        tokens = self.prompts(2, 200)
+
+        def gradients(of, implementation):
+            of.set_attn_implementation(implementation)
+            of.zero_grad()
+            with torch.enable_grad():
+                of(tokens, labels=tokens).loss.backward()
+            return {name: parameter.grad.double() for name, parameter in of.named_parameters() if parameter.grad is not None}
+
+        wanted, torchs = gradients(exact, "sdpa"), gradients(model, "sdpa")
+        self.adapter.reset()
+        ours = gradients(model, "attnsmith")
+        self.assertEqual(self.adapter.report(), {"served": {"attention": 2}, "passed_on": []})
+        for name, want in wanted.items():
+            error, other = ((got[name] - want).norm() for got in (ours, torchs))
+            self.assertLessEqual(error, 2 * other, name)
+
+    def test_packed_sequences_are_trained(self):
+        module = torch.nn.Module()
+        module.is_causal, module.num_key_value_groups = True, 2
+        ends = torch.tensor([0, 40, 41, 200], dtype=torch.int32, device="cuda")
+        tensors = [self.randn(1, heads, 200, 64) for heads in (4, 2, 2)]
+
+        def gradients(these, attend):
+            these = [tensor.detach().clone().requires_grad_() for tensor in these]
+            with torch.enable_grad():
+                attend(*these).double().square().sum().backward()
+            return [tensor.grad.double() for tensor in these]
+
+        for window in (None, 17):
+            def ours(q, k, v, window=window):
+                return self.adapter.attention_forward(
+                    module, q, k, v, None, scaling=0.2, sliding_window=window, cu_seq_lens_q=ends, cu_seq_lens_k=ends,
+                    max_length_q=159, max_length_k=159)[0]
+
+            def sdpa(q, k, v, window=window):
+                place = torch.arange(200, device="cuda")
+                sequence = torch.bucketize(place, ends[1:], right=True)
+                ahead = place[None] - place[:, None]
+                seen = (sequence[:, None] == sequence) & (ahead <= 0) & (ahead > -(window or 999))
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, seen, scale=0.2, enable_gqa=True).transpose(1, 2)
+
+            with self.subTest(window=window):
+                with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+                    wanted = gradients([tensor.double() for tensor in tensors], sdpa)
+                    others = gradients(tensors, sdpa)
+                for want, got, other in zip(wanted, gradients(tensors, ours), others):
+                    self.assertLessEqual((got - want).norm(), 2 * (other - want).norm())
+
 
 if __name__ == "__main__":
     unittest.main()

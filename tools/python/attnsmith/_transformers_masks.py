@@ -265,10 +265,21 @@ def _padded(mask: torch.Tensor, q_length: int, kv_length: int, kv_offset: int, e
     return _mask_of("spans", parts.causal, parts.window, _spans.on_device(spans, device) if waits else spans)
 
 
-def whole(said: Said, batch: int, q_len: int, kv_len: int, device: Any) -> Optional[torch.Tensor]:
-    """The same as SDPA takes it, [batch, 1, q_len, kv_len] of booleans, or None where its is_causal says it all."""
+def whole(said: Said, mask: Optional[torch.Tensor], batch: int, q_len: int, kv_len: int, device: Any) -> Optional[torch.Tensor]:
+    """The same as SDPA takes it, [batch, 1, q_len, kv_len] of booleans, or None where its is_causal says it all. `mask`: where
+    it was said, which all layers of a step have; what is made for the first of them is kept there."""
     if said.kind == "plain" and said.window is None and (q_len == kv_len or not said.causal):
         return None
+    if is_tracing() or mask is None or said.kind == "plain":  # whose mask all steps have
+        return _whole(said, batch, q_len, kv_len, device)
+    asked = batch, q_len, kv_len, device
+    kept: Any = getattr(mask, "_attnsmith_whole", None)
+    if kept is None or kept[0] != asked:
+        kept = mask._attnsmith_whole = asked, _whole(said, batch, q_len, kv_len, device)  # type: ignore[attr-defined]
+    return cast(torch.Tensor, kept[1])
+
+
+def _whole(said: Said, batch: int, q_len: int, kv_len: int, device: Any) -> torch.Tensor:
     rows = torch.arange(batch, device=device)
     q_begin, q_end = torch.zeros_like(rows), torch.full_like(rows, q_len)
     kv_begin, kv_end = torch.zeros_like(rows), torch.full_like(rows, kv_len)

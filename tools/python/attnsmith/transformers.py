@@ -7,7 +7,8 @@
 Grouped heads, sliding windows, softcap, attention sinks, values of other head dims than the keys, padding on either
 side, sequences packed by position_ids or cu_seq_lens, dynamic and static caches, continuous batching by
 ``generate_batch`` and torch.compile are served. Masks that are none of these (of images, of chunks longer than they
-may be, of four axes), dropout and training are passed on to torch's SDPA by way of transformers; ``report()`` counts
+may be, of four axes) and dropout are passed on to torch's SDPA by way of transformers, and so is training but for sliding
+windows and sequences that are packed by cu_seq_lens; ``report()`` counts
 both, and ``register(strict=True)`` makes it an error. What SDPA would drop, softcap and sinks, is an error then, too.
 """
 
@@ -27,10 +28,11 @@ try:
 except ImportError as error:
     raise missing("attnsmith.transformers", "PyTorch and transformers", "torch transformers", error) from error
 
-from . import _heads_first, _reports, _spans, _transformers_masks, functions
+from . import _gradients, _heads_first, _reports, _spans, _transformers_masks, functions
 from ._arguments import named
 from ._options import to_either_side
 from ._served import Served
+from ._tracing import is_tracing
 from ._transformers_masks import Said
 from .errors import InvalidRequest, Unsupported
 
@@ -147,14 +149,20 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
     if attention_mask is None:  # none was asked for, so that the layer alone says what it is
         said = Said("plain", bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal,
                     None if sliding_window is None else sliding_window - 1, None)
-    why = _why_not(query, key, value, dropout, said is None, words)
+    why = _why_not(dropout, said is None, words)
+    is_trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
+    if why is None and is_trained:
+        why = _why_not_trained(query, key, value, cast(Said, said), softcap, s_aux, words)
     if why is not None:
         return _by_sdpa(why, module, query, key, value, attention_mask, said, dropout, scaling, softcap, s_aux, words)
     assert said is not None  # else there is a mask that is SDPA's, which was passed on
     query, key, value = _as_taken(query, key, value)
     sinks = None if s_aux is None else s_aux.float()
     try:
-        if said.kind == "spans" or said.kind == "plain" and _has_offsets(words):
+        if is_trained:
+            o = _attend_trained(query, key, value, said, words, scaling)
+            _served.count("varlen_attention" if _has_offsets(words) else "attention")
+        elif said.kind == "spans" or said.kind == "plain" and _has_offsets(words):
             o = _attend_ragged(query, key, value, said, words, causal=said.causal, scale=scaling, softcap=softcap, sinks=sinks)
             _served.count("varlen_attention")
         else:
@@ -183,17 +191,35 @@ def _attend_ragged(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, 
                    **options: Any) -> torch.Tensor:
     if said.kind == "spans":
         return _spans.attend_spans(query, key, value, said.numbers, window=said.window, **options)
-    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    offsets = [words[name] for name in ("cu_seq_lens_q", "cu_seq_lens_k")]
-    for name, given in zip(("cu_seq_lens_q", "cu_seq_lens_k"), offsets):
+    q, k, v = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value))
+    q_indptr, kv_indptr = _offsets(words)
+    o = functions.varlen_attention(
+        q, k, v, q_indptr, kv_indptr, max_q_len=_bound(words.get("max_length_q")),
+        max_kv_len=_bound(words.get("max_length_k")), window=_window_of(said), **options)
+    return cast(torch.Tensor, o.view(query.shape[0], query.shape[2], query.shape[1], o.shape[-1]))
+
+
+def _offsets(words: Dict[str, Any]) -> List[torch.Tensor]:
+    offsets = {"cu_seq_lens_q": words["cu_seq_lens_q"], "cu_seq_lens_k": words["cu_seq_lens_k"]}
+    for name, given in offsets.items():
         if not isinstance(given, torch.Tensor):
             raise InvalidRequest(name, f"an object of type {type(given).__name__}", "an int32 tensor on the GPU, [sequences + 1]")
-    flat = [tensor.flatten(0, 1) for tensor in (q, k, v)]
-    o = functions.varlen_attention(
-        flat[0], flat[1], flat[2], offsets[0].int(), offsets[1].int(),
-        max_q_len=_bound(words.get("max_length_q")), max_kv_len=_bound(words.get("max_length_k")), window=_window_of(said),
-        **options)
-    return cast(torch.Tensor, o.view(*q.shape[:-1], o.shape[-1]))
+    return [given.int() for given in offsets.values()]
+
+
+def _attend_trained(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, said: Said, words: Dict[str, Any],
+                    scaling: Optional[float]) -> torch.Tensor:
+    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+    options: Dict[str, Any] = {"causal": said.causal, "window": said.window, "scale": scaling}
+    if not _has_offsets(words):
+        return _gradients.attention(q, k, v, **options)
+    q_indptr, kv_indptr = _offsets(words)
+    # The backward wants numbers; all tokens are right for any sequences.
+    longest = (_bound(words.get(name)) or tensor.shape[0] * tensor.shape[1]
+               for name, tensor in (("max_length_q", q), ("max_length_k", k)))
+    o = _gradients.attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), offsets=(q_indptr, kv_indptr, *longest),
+                             **options)
+    return o.view(q.shape)
 
 
 _REMEDIES = {"dtype": 'load the model with dtype="bfloat16", or call model.to(torch.bfloat16)',
@@ -211,17 +237,25 @@ def _bound(length: Any) -> Any:
     return length if isinstance(length, (int, torch.SymInt)) else None
 
 
-def _why_not(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, mask_of_sdpa: bool,
-             words: Dict[str, Any]) -> Optional[str]:
+def _why_not(dropout: float, mask_of_sdpa: bool, words: Dict[str, Any]) -> Optional[str]:
     if words.get("position_bias") is not None:
         return "position_bias"
     if mask_of_sdpa:
         return "a mask that is more than causal, windows, padding and packed sequences"
     if dropout:
         return "dropout"
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value)):
-        return "gradients (call under torch.no_grad() where none are wanted)"
     return None
+
+
+def _why_not_trained(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, said: Said, softcap: Optional[float],
+                     s_aux: Optional[torch.Tensor], words: Dict[str, Any]) -> Optional[str]:
+    why: Optional[str] = "gradients (call under torch.no_grad() where none are wanted)"
+    if is_tracing() or said.kind != "plain" or softcap is not None or s_aux is not None:
+        return why
+    if said.window is None and not _has_offsets(words):
+        return why  # SDPA has words for that, and a backward of its choice
+    why = _gradients.why_not(*_as_taken(query, key, value))
+    return None if why is None else f"gradients of {why}"
 
 
 def _as_taken(*tensors: torch.Tensor) -> List[torch.Tensor]:
@@ -248,7 +282,7 @@ def _by_sdpa(why: str, module: torch.nn.Module, query: torch.Tensor, key: torch.
     _served.pass_on("attention", why)
     is_causal = False
     if said is not None:
-        mask = _transformers_masks.whole(said, query.shape[0], query.shape[2], key.shape[2], query.device)
+        mask = _transformers_masks.whole(said, mask, query.shape[0], query.shape[2], key.shape[2], query.device)
         is_causal = said.causal and mask is None
     o, _ = sdpa_attention_forward(module, query, key, value, mask, dropout=dropout, scaling=scaling, is_causal=is_causal,
                                   **words)
