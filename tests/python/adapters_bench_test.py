@@ -88,6 +88,10 @@ class Numbers(unittest.TestCase):
         nothing = adapters.summary([rows[1]])["all"]
         self.assertEqual((nothing["cases"], nothing["geomean"], nothing["least"]), (0, None, None))
 
+    def test_a_result_without_an_error_says_why(self):
+        self.assertEqual(row(error=None, fault="WRONG: others")["problem"], "WRONG: others")
+        self.assertRegex(row(error=None, fault="WRONG: others", served=0)["problem"], "^not served: ")
+
     def test_outputs_that_differ_are_wrong(self):
         for error in (0.041, math.inf, math.nan):
             self.assertRegex(row(error=error)["problem"], "^WRONG: ")
@@ -332,6 +336,48 @@ class Programs(unittest.TestCase):
                 self.assertTrue(output.is_floating_point())
 
 
+@unittest.skipUnless(HAS_TORCH, "PyTorch is not installed")
+class Comparing(unittest.TestCase):
+    def setUp(self):
+        import torch
+        self.wanted = {"a": torch.tensor([3.0, 0.0]), "b": torch.tensor([4.0])}
+
+    def compare(self, wanted=None, **found):
+        import torch
+
+        def tensors(changed):
+            return {**self.wanted, **{name: torch.tensor(values) for name, values in changed.items()}}
+
+        return adapters.compare(tensors(found), tensors(wanted or {}))
+
+    def test_the_error_is_of_all_tensors_together(self):
+        error, fault = self.compare(a=[3.0, 0.3], b=[3.6])
+        self.assertAlmostEqual(error, 0.1)
+        self.assertIsNone(fault)
+
+    def test_large_numbers_are_finite(self):
+        error, fault = self.compare(wanted={"a": [1e30, 1e30]}, a=[1e30, 2e30])
+        self.assertAlmostEqual(error, math.sqrt(0.5))
+        self.assertIsNone(fault)
+
+    def test_what_is_not_finite_is_told_apart(self):
+        for bad in (math.nan, math.inf, -math.inf):
+            self.assertEqual(self.compare(b=[bad]), (
+                None, "WRONG: attnsmith's result is not finite: 1 of 2 tensors, such as b"))
+            self.assertEqual(self.compare(wanted={"a": [0.0, bad]}, a=[0.0, bad], b=[bad]), (
+                None, "failed: SDPA's own result is not finite: 1 of 2 tensors, such as a"))
+
+    def test_other_tensors_are_named(self):
+        import torch
+        fault = "WRONG: attnsmith leaves other tensors than SDPA, such as b"
+        self.assertEqual(self.compare(b=[4.0, 4.0]), (None, fault))
+        self.assertEqual(adapters.compare({"a": self.wanted["a"]}, self.wanted), (None, fault))
+        self.assertEqual(adapters.compare({**self.wanted, "c": torch.ones(1)}, self.wanted), (None, fault[:-1] + "c"))
+
+    def test_nothing_is_no_measure(self):
+        self.assertEqual(self.compare(wanted={"a": [0.0, 0.0], "b": [0.0]}), (None, "failed: SDPA's own result is 0"))
+
+
 class FakeAdapter:
     """attnsmith.torch, with an attention of its own in the place of torch's."""
 
@@ -416,7 +462,20 @@ class Measuring(unittest.TestCase):
 
     def test_nan_is_wrong(self):
         for row in self.measure(lambda sdpa, tensors, options: sdpa(*tensors, **options) * math.nan):
-            self.assertRegex(row["problem"], "^WRONG: ", row)
+            self.assertRegex(row["problem"], "^WRONG: attnsmith's result is not finite: ", row)
+
+    def test_nan_of_a_model_itself_is_not_attnsmiths(self):
+        build = adapter_models.build
+
+        def with_nan(model, device):
+            program = build(model, device)
+            with self.torch.no_grad():
+                next(program.module.parameters()).fill_(math.nan)
+            return program
+
+        with mock.patch.object(adapter_models, "build", with_nan):
+            for row in self.measure(in_fp32):
+                self.assertRegex(row["problem"], "^failed: SDPA's own result is not finite: ", row)
 
     def test_a_compiled_forward_runs_what_was_switched_on_when_it_was_compiled(self):
         from torch._inductor import compile_fx

@@ -17,7 +17,7 @@ the comparison says little. Then both are timed by turns in the same process on 
 few steps of each. A ratio is SDPA's time over attnsmith's in the same round, the median over the rounds: above 1, attnsmith is
 faster. "from" and "to" are the interval that holds the true median with a probability of 95%: a ratio below 1 is more than
 noise if "to" is below 1. A case in which attnsmith served no call is named and has no ratio. The exit code is 1 if outputs
-differ or a model fails.
+differ, if SDPA's own are not finite, or if a model fails.
 
 ATTNSMITH_LIBRARY, or an installed wheel, is what is measured.
 """
@@ -101,10 +101,10 @@ class Step:
             self._forward()
 
     def tensors(self):
-        """The output, or the gradients: copies."""
+        """The output, or the gradients, by name: copies."""
         if self._mode != "training":
-            return [self._held.detach().clone()]
-        return [weight.grad.clone() for weight in self._module.parameters() if weight.grad is not None]
+            return {"the output": self._held.detach().clone()}
+        return {name: weight.grad.clone() for name, weight in self._module.named_parameters() if weight.grad is not None}
 
 
 def watched_attention(watch):
@@ -129,23 +129,35 @@ def look_at(program):
 
     def forward(watch):
         with torch.no_grad(), watched_attention(watch):
-            return [program.forward().clone()]
+            return {"the output": program.forward().clone()}
 
     wanted = forward(count)
-    return len(results), relative_error(forward(torch.zeros_like), wanted)
+    return len(results), compare(forward(torch.zeros_like), wanted)[0]
 
 
 # ---- numbers ----
 
 
-def relative_error(found, wanted):
-    """|found - wanted| / |wanted| of all the tensors together. Infinite if there are other tensors, or NaN."""
-    if [tensor.shape for tensor in found] != [tensor.shape for tensor in wanted]:
-        return math.inf
-    off = sum(float((a.float() - b.float()).square().sum()) for a, b in zip(found, wanted))
-    size = sum(float(b.float().square().sum()) for b in wanted)
-    error = math.sqrt(off / size) if size > 0 and off >= 0 else math.inf
-    return error if math.isfinite(error) else math.inf
+def norm(tensor):
+    """Its 2-norm, summed up in fp64, so that it is finite if the tensor is."""
+    return float(torch.linalg.vector_norm(tensor.float(), dtype=torch.float64))
+
+
+def compare(found, wanted):
+    """|found - wanted| / |wanted| of all the tensors together, and None. Where there is no such number: None, and why.
+    found: attnsmith's tensors by name. wanted: SDPA's."""
+    shapes = [{name: tensor.shape for name, tensor in tensors.items()} for tensors in (found, wanted)]
+    others = sorted(set(shapes[0].items()) ^ set(shapes[1].items()))
+    if others:
+        return None, "WRONG: attnsmith leaves other tensors than SDPA, such as %s" % others[0][0]
+    sizes = {name: norm(tensor) for name, tensor in wanted.items()}
+    off = {name: norm(found[name].float() - tensor.float()) for name, tensor in wanted.items()}
+    for what, norms in (("failed: SDPA's own result", sizes), ("WRONG: attnsmith's result", off)):
+        bad = [name for name, value in norms.items() if not math.isfinite(value)]
+        if bad:
+            return None, "%s is not finite: %d of %d tensors, such as %s" % (what, len(bad), len(norms), bad[0])
+    size = math.hypot(*sizes.values())
+    return (math.hypot(*off.values()) / size, None) if size else (None, "failed: SDPA's own result is 0")
 
 
 def interval_of_median(values):
@@ -177,6 +189,8 @@ def problem_of(row):
     if not row["served"]:
         reasons = "; ".join(row["passed_on"]) or "torch did not send the calls to its flash attention"
         return "not served: " + reasons
+    if row["fault"]:
+        return row["fault"]
     if not row["error"] <= row["bound"]:
         return "WRONG: relative error %.3g, the bound is %g" % (row["error"], row["bound"])
     return None
@@ -317,7 +331,7 @@ def measure(attnsmith, program, looked_at, row, rounds, allowance):
     if mode == "graph":  # which made the calls once before it was captured
         served //= 2
     row["calls"], row["without"] = looked_at
-    row["error"] = relative_error(found, wanted)
+    row["error"], row["fault"] = compare(found, wanted)
     row.update(served=served or step.operators, passed_on=passed_on)
     del wanted, found
     row["problem"] = problem_of(row)
@@ -334,7 +348,7 @@ def one_line(error):
 
 def empty_row(model, way, mode):
     return {"model": model.name, "way": way, "mode": mode, "calls": 0, "served": 0, "passed_on": {}, "error": None,
-            "bound": BOUNDS[mode], "without": None, "sdpa_ms": None, "attnsmith_ms": None, "ratio": None,
+            "fault": None, "bound": BOUNDS[mode], "without": None, "sdpa_ms": None, "attnsmith_ms": None, "ratio": None,
             "interval": None, "rounds": 0, "steps": 0, "problem": None}
 
 
