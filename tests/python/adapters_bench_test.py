@@ -477,6 +477,35 @@ class Measuring(unittest.TestCase):
             for row in self.measure(in_fp32):
                 self.assertRegex(row["problem"], "^failed: SDPA's own result is not finite: ", row)
 
+    def measure_graph(self, captured):
+        """captured: what serves the forward that is captured. That before is served by another, as always."""
+        self.models = [self.models[0]._replace(modes=("graph",))]
+        capturing = []
+
+        def graph_of(calls):
+            for state in (False, True):
+                capturing[:] = [state]
+                for call in calls:
+                    call()
+            return mock.Mock()  # replays nothing: what the capture left stays
+
+        def attention(sdpa, tensors, options):
+            return (captured if capturing[0] else in_fp32)(sdpa, tensors, options)
+
+        with mock.patch.object(adapters, "graph_of", graph_of):
+            (made,) = self.measure(attention, ("graph",))
+        return made
+
+    def test_only_the_calls_in_a_graph_count(self):
+        made = self.measure_graph(in_fp32)
+        self.assertEqual((made["problem"], made["served"], made["calls"]), (None, 2, 2))
+        self.assertIsNotNone(made["ratio"])
+
+    def test_a_graph_without_calls_is_not_served(self):
+        made = self.measure_graph(lambda sdpa, tensors, options: None)
+        self.assertRegex(made["problem"], "^not served: ")
+        self.assertEqual((made["served"], made["ratio"]), (0, None))
+
     def test_a_compiled_forward_runs_what_was_switched_on_when_it_was_compiled(self):
         from torch._inductor import compile_fx
 
