@@ -477,6 +477,12 @@ class Measuring(unittest.TestCase):
             for row in self.measure(in_fp32):
                 self.assertRegex(row["problem"], "^failed: SDPA's own result is not finite: ", row)
 
+    def test_without_rounds_cases_are_run_and_compared_and_not_timed(self):
+        with mock.patch.object(adapters, "time_by_turns", mock.Mock(side_effect=AssertionError)):
+            for row in self.measure(in_fp32, rounds=0):
+                self.assertEqual((row["problem"], row["ratio"], row["served"]), (None, None, 2))
+                self.assertTrue(0 < row["error"] < row["bound"])
+
     def measure_graph(self, captured):
         """captured: what serves the forward that is captured. That before is served by another, as always."""
         self.models = [self.models[0]._replace(modes=("graph",))]
@@ -553,6 +559,12 @@ class Measuring(unittest.TestCase):
         self.assertEqual([row["model"] for row in document["cases"]], ["chat", "gpt"])
         self.assertAlmostEqual(document["summary"]["all"]["geomean"],
                                math.sqrt(document["cases"][0]["ratio"] * document["cases"][1]["ratio"]))
+
+    def test_prepare_times_nothing(self):
+        text, document = self.document("--prepare")
+        self.assertEqual([(row["ratio"], row["problem"], row["served"]) for row in document["cases"]], [(None, None, 2)] * 2)
+        self.assertEqual(document["summary"]["all"]["cases"], 0)
+        self.assertIn("| chat, activate(), forward |", text)
 
 
 if __name__ == "__main__":

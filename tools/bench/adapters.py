@@ -19,6 +19,8 @@ faster. "from" and "to" are the interval that holds the true median with a proba
 noise if "to" is below 1. A case in which attnsmith served no call is named and has no ratio. The exit code is 1 if outputs
 differ, if SDPA's own are not finite, or if a model fails.
 
+The first run compiles kernels, which takes most of its time: --prepare does that, and times nothing.
+
 ATTNSMITH_LIBRARY, or an installed wheel, is what is measured.
 """
 
@@ -314,7 +316,7 @@ def time_by_turns(sides, rounds, allowance, wait):
 
 
 def measure(attnsmith, program, looked_at, row, rounds, allowance):
-    """The row of a case, filled in."""
+    """The row of a case, filled in. Without rounds it is not timed."""
     way, mode = row["way"], row["mode"]
     own = functools.partial(switched_on, attnsmith, program, way, mode)
     adapters = [attnsmith.torch] + ([attnsmith.transformers] if way == BY_NAME else [])
@@ -340,7 +342,7 @@ def measure(attnsmith, program, looked_at, row, rounds, allowance):
     row.update(served=served or step.operators, passed_on=passed_on)
     del wanted, found
     row["problem"] = problem_of(row)
-    if row["problem"]:
+    if row["problem"] or not rounds:
         return row
     times, row["steps"] = time_by_turns({"sdpa": (contextlib.nullcontext, wanted_step.run), "attnsmith": (own, step.run)},
                                         rounds, allowance, torch.cuda.synchronize)
@@ -400,6 +402,8 @@ COLUMNS = ("case", "SDPA ms", "attnsmith ms", "ratio", "from", "to", "rounds", "
 
 
 def ratio_text(row):
+    if row["ratio"] is None:
+        return "not timed"
     return "%.3f" % row["ratio"] + (", from %.3f to %.3f" % row["interval"] if row["interval"] else "")
 
 
@@ -463,6 +467,7 @@ def parser():
                       help="turns of each implementation (%d)" % DEFAULT_ROUNDS)
     made.add_argument("--seconds", type=at_least(1, int), default=220,
                       help="budget of the run: rounds are cut, down to %d, and no models (220)" % LEAST_ROUNDS)
+    made.add_argument("--prepare", action="store_true", help="run and compare each case without timing, which fills the caches")
     made.add_argument("--json", metavar="FILE", help="write what was measured, %s" % SCHEMA)
     made.add_argument("--list", action="store_true", help="show the models; needs no GPU and no torch")
     return made
@@ -530,8 +535,9 @@ def main(argv=None):
     print("%s, torch %s, attnsmith %s, %s" % (
         document["device"], torch.__version__, attnsmith.__version__,
         ", ".join("%s %s" % (package, version or "not installed") for package, version in document["versions"].items())))
+    rounds = 0 if options.prepare else options.rounds
     for model, cases in chosen:
-        document["cases"] += measure_model(attnsmith, model, cases, options.rounds, allowances.next)
+        document["cases"] += measure_model(attnsmith, model, cases, rounds, allowances.next)
         document["summary"] = summary(document["cases"])
         gc.collect()
         torch.cuda.empty_cache()
