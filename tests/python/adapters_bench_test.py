@@ -2,11 +2,14 @@
 
 import contextlib
 import importlib.util
+import itertools
 import json
 import math
 import os
 import pathlib
+import random
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -37,12 +40,34 @@ def timed(sdpa, own, **fields):
 
 
 class Numbers(unittest.TestCase):
-    def test_a_ratio_is_the_median_of_sdpa_over_that_of_attnsmith(self):
-        made = timed([0.004, 0.9, 0.003], [0.002, 0.001, 0.7])
-        self.assertAlmostEqual(made["ratio"], 2.0)
-        self.assertAlmostEqual(made["sdpa_ms"], 4.0)
-        self.assertAlmostEqual(made["attnsmith_ms"], 2.0)
+    def test_a_ratio_is_the_median_of_those_of_the_rounds(self):
+        made = timed([0.001, 0.002, 0.009], [0.001, 0.004, 0.003])  # by the medians of each side it would be 2 / 3
+        self.assertAlmostEqual(made["ratio"], 1.0)
+        self.assertAlmostEqual(made["sdpa_ms"], 2.0)
+        self.assertAlmostEqual(made["attnsmith_ms"], 3.0)
         self.assertEqual(made["rounds"], 3)
+
+    def test_the_interval_of_a_median_leaves_the_ranks_of_the_binomial_outside(self):
+        for count, ranks in ((6, (1, 6)), (8, (1, 8)), (9, (2, 8)), (20, (6, 15)), (30, (10, 21)), (100, (40, 61))):
+            values = list(range(1, count + 1))
+            random.Random(0).shuffle(values)
+            self.assertEqual(adapters.interval_of_median(values), ranks)
+        for count in range(adapters.LEAST_ROUNDS):
+            self.assertIsNone(adapters.interval_of_median(range(count)))
+
+    def test_a_case_is_clearly_slower_if_its_whole_interval_is(self):
+        own = [1.0] * 9
+        noisy, slower = [0.5] * 7 + [0.99] * 2, [0.5] * 7 + [0.97] * 2  # the second largest ends the interval
+        rows = [timed(noisy, own, model="noisy"), timed(slower, own, model="slower"), timed([0.5], [1.0], model="one round"),
+                timed(slower, own, model="partly", served=1), timed([2.0] * 9, own, model="faster", mode="training")]
+        found = adapters.summary(rows)
+        self.assertEqual((found["all"]["clearly_slower"], found["all"]["clearly_slower_cases"]),
+                         (1, ["slower, activate(), forward"]))
+        self.assertEqual(found["training"]["clearly_slower_cases"], [])
+        self.assertEqual(found["partly served"]["clearly_slower_cases"], ["partly, activate(), forward"])
+        text = adapters.tables({"cases": rows, "summary": found, "skipped": []})
+        self.assertIn("slower, activate(), forward: clearly slower: 0.500, from 0.500 to 0.970", text)
+        self.assertEqual(text.count("clearly slower: "), 2)
 
     def test_the_mean_is_geometric_and_the_least_has_a_name(self):
         found = adapters.summary([timed([2.0], [1.0], model="a"), timed([1.0], [2.0], model="b", mode="training"),
@@ -63,6 +88,10 @@ class Numbers(unittest.TestCase):
         nothing = adapters.summary([rows[1]])["all"]
         self.assertEqual((nothing["cases"], nothing["geomean"], nothing["least"]), (0, None, None))
 
+    def test_a_result_without_an_error_says_why(self):
+        self.assertEqual(row(error=None, fault="WRONG: others")["problem"], "WRONG: others")
+        self.assertRegex(row(error=None, fault="WRONG: others", served=0)["problem"], "^not served: ")
+
     def test_outputs_that_differ_are_wrong(self):
         for error in (0.041, math.inf, math.nan):
             self.assertRegex(row(error=error)["problem"], "^WRONG: ")
@@ -78,7 +107,7 @@ class Numbers(unittest.TestCase):
         self.assertIn("flat: its comparison says little", text)
         self.assertNotIn("a: its comparison says little", text)
         self.assertIn("far: skipped: timm is absent", text)
-        self.assertEqual(document["summary"]["partly served"]["cases"], 1)
+        self.assertEqual([document["summary"][name]["cases"] for name in ("partly served", "all", "forward")], [1, 1, 1])
 
     def test_calls_of_several_reports_are_added(self):
         served, reasons = adapters.merged([
@@ -98,7 +127,8 @@ class Numbers(unittest.TestCase):
 
 class Turns(unittest.TestCase):
     def setUp(self):
-        self.now, self.log, self.on = 0.0, [], False
+        self.now, self.log, self.on, self.switches = 0.0, [], False, 0
+        self.cold, self.longer = 0, 10  # the steps after a switch that take longer, and how much
         clock = mock.patch.object(adapters.time, "perf_counter", lambda: self.now)
         clock.start()
         self.addCleanup(clock.stop)
@@ -108,35 +138,111 @@ class Turns(unittest.TestCase):
             def step():
                 self.log.append(name)
                 self.assertEqual(self.on, name == "attnsmith")
-                self.now += seconds
+                self.now += seconds + (self.longer if self.cold > 0 else 0)
+                self.cold -= 1
             return step
 
         @contextlib.contextmanager
-        def switch():
-            self.on = True
+        def switch(on):
+            self.switches += 1
+            self.on, self.cold = on, adapters.SETTLING_STEPS
             yield
             self.on = False
 
-        return adapters.time_by_turns({"sdpa": (contextlib.nullcontext, takes("sdpa", 0.02)),
-                                       "attnsmith": (switch, takes("attnsmith", 0.01))}, 9, allowance, lambda: None)
+        sides = {"sdpa": (lambda: switch(False), takes("sdpa", 0.02)),
+                 "attnsmith": (lambda: switch(True), takes("attnsmith", 0.01))}
+        return adapters.time_by_turns(sides, 9, allowance, lambda: None)
 
-    def test_each_is_timed_while_it_is_switched_on(self):
-        times, steps = self.time_them(1000)
+    def test_each_is_timed_while_it_is_switched_on_and_has_settled(self):
+        times, steps = self.time_them(1e6)
         self.assertEqual({name: len(some) for name, some in times.items()}, {"sdpa": 9, "attnsmith": 9})
         for name, seconds in (("sdpa", 0.02), ("attnsmith", 0.01)):
             self.assertTrue(all(abs(time - seconds) < 1e-9 for time in times[name]))
         self.assertGreaterEqual(0.02 * steps, adapters.TURN_SECONDS)
 
-    def test_the_order_changes(self):
-        self.time_them(1000)
-        turns = [name for before, name in zip([None, *self.log], self.log) if name != before]
-        self.assertEqual(turns, ["sdpa", "attnsmith"] * 5 + ["sdpa"])
+    def test_a_round_is_a_turn_of_each_and_costs_one_switch(self):
+        _, steps = self.time_them(1e6)
+        turns = [(name, len(list(some))) for name, some in itertools.groupby(self.log)]
+        self.assertEqual([name for name, _ in turns], ["sdpa", "attnsmith"] * 5 + ["sdpa"])
+        self.assertEqual(self.switches, 2 + 9)
+        first, settling = adapters.FIRST_SETTLING_STEPS + adapters.LEAST_STEPS, adapters.SETTLING_STEPS
+        self.assertEqual([count for _, count in turns],
+                         [first, first + steps, *[settling + 2 * steps] * 8, settling + steps])
 
     def test_rounds_are_cut_and_not_below_the_least(self):
-        for allowance, rounds in ((0.0, adapters.LEAST_ROUNDS), (0.75, 5)):
+        self.longer = 0
+        for name, value in (("SETTLING_STEPS", 2), ("FIRST_SETTLING_STEPS", 3), ("LEAST_STEPS", 2), ("TURN_SECONDS", 0.04)):
+            patch = mock.patch.object(adapters, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        for allowance, rounds in ((0.0, adapters.LEAST_ROUNDS), (0.9, 8)):  # 0.15 s, and then rounds of 0.1 and of 0.08 s
             self.now = 0.0
             times, _ = self.time_them(allowance)
             self.assertEqual((len(times["sdpa"]), len(times["attnsmith"])), (rounds, rounds))
+
+
+class NoisyHost:
+    """Steps on a host whose speed wanders by 10% within 0.2 seconds, and that is away for 5 ms in one step of a hundred."""
+
+    WANDERS, WITHIN, AWAY = 0.1, 0.2, 0.005
+
+    def __init__(self, seed):
+        self.random, self.now = random.Random(seed), 0.0
+        self.slowness = self.random.gauss(0, self.WANDERS)
+
+    def step(self, seconds):
+        taken = seconds * math.exp(self.slowness) + (self.AWAY if self.random.random() < 0.01 else 0)
+        self.now += taken
+        kept = math.exp(-taken / self.WITHIN)
+        self.slowness = self.slowness * kept + self.random.gauss(0, self.WANDERS * math.sqrt(1 - kept * kept))
+
+
+class Noise(unittest.TestCase):
+    RUNS, RATIO = 150, 0.95
+
+    def by_medians_apart(self, seed, seconds):
+        """9 turns of 30 ms of each side, each after a switch. Gives the ratio and how long it took."""
+        host, times = NoisyHost(seed), ([], [])
+        for turn in range(9):
+            for side in (0, 1) if turn % 2 else (1, 0):
+                for _ in range(2):
+                    host.step(seconds[side])
+                begin, steps = host.now, math.ceil(0.03 / max(seconds))
+                for _ in range(steps):
+                    host.step(seconds[side])
+                times[side].append((host.now - begin) / steps)
+        return statistics.median(times[0]) / statistics.median(times[1]), host.now
+
+    def by_rounds(self, seed, seconds, allowance):
+        host = NoisyHost(seed)
+        sides = {name: (contextlib.nullcontext, lambda time=time: host.step(time))
+                 for name, time in zip(("sdpa", "attnsmith"), seconds)}
+        with mock.patch.object(adapters.time, "perf_counter", lambda: host.now):
+            times, _ = adapters.time_by_turns(sides, 10 ** 6, allowance, lambda: None)
+        self.assertLess(host.now, 1.1 * allowance)
+        return adapters.with_times(row(), times)
+
+    def spread(self, ratios):
+        return statistics.pstdev(map(math.log, ratios))
+
+    def measured(self, seconds):
+        apart = [self.by_medians_apart(seed, seconds) for seed in range(self.RUNS)]
+        rounds = [self.by_rounds(1000 + seed, seconds, taken) for seed, (_, taken) in enumerate(apart)]
+        return [ratio for ratio, _ in apart], rounds
+
+    def test_rounds_spread_less_than_medians_apart_in_the_same_time(self):
+        for step, less in ((0.003, 0.5), (0.013, 0.85)):
+            apart, rounds = self.measured((self.RATIO * step, step))
+            ratios = [made["ratio"] for made in rounds]
+            self.assertLess(self.spread(ratios), less * self.spread(apart), step)
+            self.assertAlmostEqual(statistics.mean(ratios), self.RATIO, delta=0.01)
+
+    def test_the_interval_holds_the_true_ratio(self):
+        _, rounds = self.measured((self.RATIO * 0.003, 0.003))
+        held = sum(low <= self.RATIO <= high for low, high in (made["interval"] for made in rounds))
+        self.assertGreater(held, 0.9 * self.RUNS)
+        widths = [math.log(high / low) for low, high in (made["interval"] for made in rounds)]
+        self.assertLess(statistics.median(widths), 8 * self.spread(made["ratio"] for made in rounds))
 
 
 class Models(unittest.TestCase):
@@ -195,7 +301,7 @@ class Command(unittest.TestCase):
         self.assertIn("skipped: ", done.stdout)
 
     def test_bad_words_are_refused(self):
-        for arguments in (("--modes", "backward"), ("--models", "("), ("--rounds", "2"), ("--seconds", "0")):
+        for arguments in (("--modes", "backward"), ("--models", "("), ("--rounds", "5"), ("--seconds", "0")):
             with mock.patch("sys.stderr"), self.assertRaises(SystemExit) as raised:
                 adapters.main(arguments)
             self.assertEqual(raised.exception.code, 2, arguments)
@@ -228,6 +334,48 @@ class Programs(unittest.TestCase):
                 if program.labels is not None:
                     self.assertEqual(output.shape[:-1], program.labels.shape)
                 self.assertTrue(output.is_floating_point())
+
+
+@unittest.skipUnless(HAS_TORCH, "PyTorch is not installed")
+class Comparing(unittest.TestCase):
+    def setUp(self):
+        import torch
+        self.wanted = {"a": torch.tensor([3.0, 0.0]), "b": torch.tensor([4.0])}
+
+    def compare(self, wanted=None, **found):
+        import torch
+
+        def tensors(changed):
+            return {**self.wanted, **{name: torch.tensor(values) for name, values in changed.items()}}
+
+        return adapters.compare(tensors(found), tensors(wanted or {}))
+
+    def test_the_error_is_of_all_tensors_together(self):
+        error, fault = self.compare(a=[3.0, 0.3], b=[3.6])
+        self.assertAlmostEqual(error, 0.1)
+        self.assertIsNone(fault)
+
+    def test_large_numbers_are_finite(self):
+        error, fault = self.compare(wanted={"a": [1e30, 1e30]}, a=[1e30, 2e30])
+        self.assertAlmostEqual(error, math.sqrt(0.5))
+        self.assertIsNone(fault)
+
+    def test_what_is_not_finite_is_told_apart(self):
+        for bad in (math.nan, math.inf, -math.inf):
+            self.assertEqual(self.compare(b=[bad]), (
+                None, "WRONG: attnsmith's result is not finite: 1 of 2 tensors, such as b"))
+            self.assertEqual(self.compare(wanted={"a": [0.0, bad]}, a=[0.0, bad], b=[bad]), (
+                None, "failed: SDPA's own result is not finite: 1 of 2 tensors, such as a"))
+
+    def test_other_tensors_are_named(self):
+        import torch
+        fault = "WRONG: attnsmith leaves other tensors than SDPA, such as b"
+        self.assertEqual(self.compare(b=[4.0, 4.0]), (None, fault))
+        self.assertEqual(adapters.compare({"a": self.wanted["a"]}, self.wanted), (None, fault))
+        self.assertEqual(adapters.compare({**self.wanted, "c": torch.ones(1)}, self.wanted), (None, fault[:-1] + "c"))
+
+    def test_nothing_is_no_measure(self):
+        self.assertEqual(self.compare(wanted={"a": [0.0, 0.0], "b": [0.0]}), (None, "failed: SDPA's own result is 0"))
 
 
 class FakeAdapter:
@@ -288,19 +436,19 @@ class Measuring(unittest.TestCase):
         on_the_cpu.start()
         self.addCleanup(on_the_cpu.stop)
 
-    def measure(self, attention, modes=("forward", "training")):
+    def measure(self, attention, modes=("forward", "training"), rounds=adapters.LEAST_ROUNDS):
         attnsmith = types.SimpleNamespace(torch=FakeAdapter(attention))
         if "compile" in modes:  # which would compile again for each number
             attnsmith.torch.counts, attnsmith.torch.report = False, lambda: {"served": {"f": 2}, "passed_on": []}
         with mock.patch("sys.stderr"):
             return [row for model in self.models for row in adapters.measure_model(
-                attnsmith, model, adapters.cases_of(model, modes), 3, lambda: 0.0)]
+                attnsmith, model, adapters.cases_of(model, modes), rounds, lambda: 0.0)]
 
     def test_an_attention_that_is_right_has_ratios(self):
         for row in self.measure(in_fp32):
             self.assertIsNone(row["problem"], row)
-            self.assertEqual((row["served"], row["calls"], row["rounds"]), (2, 2, 3))
-            self.assertGreater(row["ratio"], 0)
+            self.assertEqual((row["served"], row["calls"], row["rounds"]), (2, 2, adapters.LEAST_ROUNDS))
+            self.assertTrue(0 < row["interval"][0] <= row["ratio"] <= row["interval"][1], row)
             self.assertTrue(0 < row["error"] < row["bound"])
             self.assertFalse(adapters.is_blind(row), row)
 
@@ -314,7 +462,55 @@ class Measuring(unittest.TestCase):
 
     def test_nan_is_wrong(self):
         for row in self.measure(lambda sdpa, tensors, options: sdpa(*tensors, **options) * math.nan):
-            self.assertRegex(row["problem"], "^WRONG: ", row)
+            self.assertRegex(row["problem"], "^WRONG: attnsmith's result is not finite: ", row)
+
+    def test_nan_of_a_model_itself_is_not_attnsmiths(self):
+        build = adapter_models.build
+
+        def with_nan(model, device):
+            program = build(model, device)
+            with self.torch.no_grad():
+                next(program.module.parameters()).fill_(math.nan)
+            return program
+
+        with mock.patch.object(adapter_models, "build", with_nan):
+            for row in self.measure(in_fp32):
+                self.assertRegex(row["problem"], "^failed: SDPA's own result is not finite: ", row)
+
+    def test_without_rounds_cases_are_run_and_compared_and_not_timed(self):
+        with mock.patch.object(adapters, "time_by_turns", mock.Mock(side_effect=AssertionError)):
+            for row in self.measure(in_fp32, rounds=0):
+                self.assertEqual((row["problem"], row["ratio"], row["served"]), (None, None, 2))
+                self.assertTrue(0 < row["error"] < row["bound"])
+
+    def measure_graph(self, captured):
+        """captured: what serves the forward that is captured. That before is served by another, as always."""
+        self.models = [self.models[0]._replace(modes=("graph",))]
+        capturing = []
+
+        def graph_of(calls):
+            for state in (False, True):
+                capturing[:] = [state]
+                for call in calls:
+                    call()
+            return mock.Mock()  # replays nothing: what the capture left stays
+
+        def attention(sdpa, tensors, options):
+            return (captured if capturing[0] else in_fp32)(sdpa, tensors, options)
+
+        with mock.patch.object(adapters, "graph_of", graph_of):
+            (made,) = self.measure(attention, ("graph",))
+        return made
+
+    def test_only_the_calls_in_a_graph_count(self):
+        made = self.measure_graph(in_fp32)
+        self.assertEqual((made["problem"], made["served"], made["calls"]), (None, 2, 2))
+        self.assertIsNotNone(made["ratio"])
+
+    def test_a_graph_without_calls_is_not_served(self):
+        made = self.measure_graph(lambda sdpa, tensors, options: None)
+        self.assertRegex(made["problem"], "^not served: ")
+        self.assertEqual((made["served"], made["ratio"]), (0, None))
 
     def test_a_compiled_forward_runs_what_was_switched_on_when_it_was_compiled(self):
         from torch._inductor import compile_fx
@@ -339,7 +535,8 @@ class Measuring(unittest.TestCase):
             self.assertEqual(row["problem"], "failed: ValueError: no kernel")
         self.assertIs(self.torch.nn.functional.scaled_dot_product_attention, self.torch._C._nn.scaled_dot_product_attention)
 
-    def test_the_document_has_what_was_measured_and_what_was_skipped(self):
+    def document(self, *options):
+        """What a run prints and writes."""
         torch = self.torch
         attnsmith = types.SimpleNamespace(torch=FakeAdapter(in_fp32), __version__="1")
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -351,14 +548,23 @@ class Measuring(unittest.TestCase):
                           mock.patch.object(torch.cuda, "get_device_name", lambda: "a GPU"), mock.patch("sys.stderr")):
                 stack.enter_context(patch)
             out = stack.enter_context(mock.patch("sys.stdout"))
-            self.assertEqual(adapters.main(["--modes", "forward", "--json", str(file), "--seconds", "1"]), 0)
+            self.assertEqual(adapters.main(["--modes", "forward", "--json", str(file), "--seconds", "1", *options]), 0)
             text = "".join(call.args[0] for call in out.write.call_args_list)
-            document = json.loads(file.read_text(encoding="utf-8"))
+            return text, json.loads(file.read_text(encoding="utf-8"))
+
+    def test_the_document_has_what_was_measured_and_what_was_skipped(self):
+        text, document = self.document()
         self.assertIn(f"{ABSENT.name}: skipped: absent", text)
         self.assertEqual(document["skipped"], [{"model": ABSENT.name, "why": "absent"}])
         self.assertEqual([row["model"] for row in document["cases"]], ["chat", "gpt"])
         self.assertAlmostEqual(document["summary"]["all"]["geomean"],
                                math.sqrt(document["cases"][0]["ratio"] * document["cases"][1]["ratio"]))
+
+    def test_prepare_times_nothing(self):
+        text, document = self.document("--prepare")
+        self.assertEqual([(row["ratio"], row["problem"], row["served"]) for row in document["cases"]], [(None, None, 2)] * 2)
+        self.assertEqual(document["summary"]["all"]["cases"], 0)
+        self.assertIn("| chat, activate(), forward |", text)
 
 
 if __name__ == "__main__":
