@@ -17,7 +17,7 @@ try:
 except ImportError:
     torch = None
 else:
-    from attnsmith import _abi, _native_calls, _views
+    from attnsmith import _abi, _native_calls, _native_module, _views
     from attnsmith._blocks import AttentionBlock
     from attnsmith._frameworks import Torch
     from host_launch import FIELDS, HostLaunch, by_hand
@@ -38,7 +38,7 @@ class Form:
 @unittest.skipIf(torch is None or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), "PyTorch 2.10 is not installed")
 class Native(unittest.TestCase):
     def setUp(self):
-        self.module = _native_calls._module()
+        self.module = _native_module.load()
         self.host = HostLaunch()
         self.module.use(*self.host.addresses, 0, 0)
         self.assertTrue(self.module.use_torch(torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled,
@@ -318,8 +318,8 @@ class Native(unittest.TestCase):
         program = f"""
 import sys
 sys.path.insert(0, {str(PACKAGE.parent)!r})
-import attnsmith._native_calls as calls
-module = calls._module()
+import attnsmith._native_module as native_module
+module = native_module.load()
 import _testcapi
 assert _testcapi.run_in_subinterp("import sys") == 0
 print(module.served())

@@ -75,7 +75,7 @@ def empty_call(attnsmith):
 
 def bare_launch(call, stream):
     """attnsmith_launch and nothing around it: what the library and the driver take of the cases."""
-    function, pointer = call._library.functions.attnsmith_launch, ctypes.c_void_p(call._pointer)
+    function, pointer = call._library.functions.attnsmith_launch, ctypes.c_void_p(call._pointer.value)
     error, stream = ctypes.byref(ctypes.c_void_p()), ctypes.c_void_p(stream)
     return lambda: function(pointer, stream, error)
 
@@ -117,7 +117,9 @@ def cases(attnsmith):
     kernel = attnsmith.default_runtime().prepare(head_dim=dim, q_heads=heads, kv_heads=kv_heads, mask="causal", batch=1,
                                                  q_len=16, kv_len=16)
     call = kernel.bind(dense_q, dense_k, dense_k, dense_o)
-    stream = torch.cuda.current_stream().cuda_stream
+    kernels = attnsmith.default_runtime().prepare_set(head_dim=dim, q_heads=heads, kv_heads=kv_heads, mask="causal")
+    workspace = attnsmith.default_runtime().allocate(kernel.workspace_bytes(1, 16, 16))
+    stream, address = torch.cuda.current_stream().cuda_stream, dense_k.data_ptr()
     swapped_q, swapped_k = dense_q.transpose(1, 2), dense_k.transpose(1, 2)
     operator = torch.ops.attnsmith.attention
     sdpa, own = torch.nn.functional.scaled_dot_product_attention, attnsmith.torch.scaled_dot_product_attention
@@ -134,6 +136,10 @@ def cases(attnsmith):
         "bare launch, for scale": bare_launch(call, stream),
         "Call.launch()": call.launch,
         "Call.launch(stream)": lambda: call.launch(stream),
+        "Call.launch(k=, v=), addresses": lambda: call.launch(k=address, v=address),
+        "Call.launch(k=, v=), tensors": lambda: call.launch(k=dense_k, v=dense_k),
+        "KernelSet.pick()": lambda: kernels.pick(1, 16, 16),
+        "Kernel.bind(workspace=)": lambda: kernel.bind(dense_q, dense_k, dense_k, dense_o, workspace=workspace),
         "attention(out=)": lambda: attnsmith.attention(dense_q, dense_k, dense_k, causal=True, out=dense_o),
         "torch.ops.attnsmith.attention": lambda: operator(dense_q, dense_k, dense_k, causal=True),
         "attention()": lambda: attnsmith.attention(dense_q, dense_k, dense_k, causal=True),

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 
 #include "attnsmith/attnsmith.h"
 
@@ -26,6 +28,19 @@ inline constexpr std::array<const attnsmith_dl_tensor * attnsmith_batch::*, 9> k
     &attnsmith_batch::kv_lens,      &attnsmith_batch::page_table,    &attnsmith_batch::page_indptr,
     &attnsmith_batch::page_indices, &attnsmith_batch::last_page_len, &attnsmith_batch::table_rows};
 inline constexpr std::size_t kFields = kTensors.size() + kBatch.size();
+
+inline constexpr std::int64_t kMostAxes = 5;  // of a tensor, as the library has it
+
+// Of an address for each field of attnsmith_tensors.
+inline attnsmith_tensor_addresses tensor_addresses(const std::array<void*, kTensors.size()>& addresses) {
+    attnsmith_tensor_addresses at{};
+    static_assert(offsetof(attnsmith_tensor_addresses, q) == sizeof at.size &&
+                      sizeof at == sizeof at.size + sizeof addresses,
+                  "an address for each field of attnsmith_tensors, in their order");
+    at.size = sizeof at;
+    std::memcpy(reinterpret_cast<char*>(&at) + sizeof at.size, addresses.data(), sizeof addresses);
+    return at;
+}
 
 // A field's number.
 consteval int field_of(const attnsmith_dl_tensor* attnsmith_tensors::*member) {

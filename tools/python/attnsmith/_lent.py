@@ -10,7 +10,7 @@ from typing import Any, Callable, List, Optional, Set
 from . import runtime
 from ._dispatch import Dispatch, Recipe, dispatch_now
 from ._frameworks import Torch
-from ._library import address_of, library
+from ._library import library
 from ._workspaces import PER_THREAD_STREAM, Workspaces
 
 
@@ -20,8 +20,7 @@ LAUNCHING = ("bind", "launch_at", "call_free", "error_free")
 
 def launching() -> List[int]:
     """Their addresses."""
-    functions = library().functions
-    return [address_of(getattr(functions, f"attnsmith_{name}")) for name in LAUNCHING]
+    return [library().address(f"attnsmith_{name}") for name in LAUNCHING]
 
 
 class Lent:

@@ -9,7 +9,7 @@ import os
 import pathlib
 import threading
 from ctypes import byref, c_void_p
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 from . import _abi, errors
 
@@ -43,7 +43,15 @@ class Library:
     def __init__(self, functions: Any, path: str) -> None:
         self.functions = functions
         self.path = path
+        self._addresses: Dict[str, int] = {}
         self.version: str = functions.attnsmith_version().decode()
+
+    def address(self, name: str) -> int:
+        """Of a function."""
+        found = self._addresses.get(name)
+        if found is None:
+            found = self._addresses[name] = address_of(getattr(self.functions, name))
+        return found
 
     def error(self, code: int, error: Optional[int]) -> errors.Error:
         """The exception for a code and an attnsmith_error*, which is freed."""

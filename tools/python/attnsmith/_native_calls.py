@@ -1,35 +1,19 @@
 """The module _native: calls of known layouts without a line of Python between the tensors and the launch. Where it is
-missing (PyPy, free-threaded Python, a build without Python's headers) or torch is older than 2.10, _attend does all in
-Python."""
+missing or torch is older than 2.10, _attend does all in Python."""
 
 from __future__ import annotations
 
 import ctypes
-import importlib
-import importlib.util
-import os
 import sys
 from typing import Any, Optional, Tuple
 
-from . import _reports, _views
+from . import _native_module, _views
 from ._dispatch import Recipe
 from ._forms import Form
 from ._frameworks import Torch
 from ._lent import Lent, launching
 from ._library import address_of
 from ._options import Options
-
-
-def _module() -> Any:
-    """That of the wheel, or of a build."""
-    file = os.environ.get("ATTNSMITH_NATIVE_MODULE")
-    if file is None:
-        return importlib.import_module("._native", __package__)
-    spec = importlib.util.spec_from_file_location(f"{__package__}._native", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class NativeCalls:
@@ -64,16 +48,15 @@ class NativeCalls:
 def opened() -> Optional[NativeCalls]:
     """Once torch is there. None where calls are Python's."""
     torch: Any = sys.modules.get("torch")
-    if torch is None or not hasattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__"):
+    module = _native_module.native
+    if module is None or torch is None or not hasattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__"):
         return None
-    try:  # another version's module may fail in any way
-        module = _module()
+    try:
         driver = ctypes.CDLL("libcuda.so.1")
         module.use(*launching(), address_of(driver.cuStreamIsCapturing), address_of(driver.cuCtxGetDevice))
         if not module.use_torch(torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, torch.autograd.forward_ad):
             return None
         return NativeCalls(module)
     except Exception as error:
-        if "ATTNSMITH_NATIVE_MODULE" in os.environ:
-            _reports.warn(f"ATTNSMITH_NATIVE_MODULE is not used: {error!r}; calls are served in Python")
+        _native_module.refuse(error)
         return None

@@ -16,6 +16,7 @@ from ._frameworks import Order
 from ._handles import Closable, Owner, Shared
 from ._integers import fitting, shown
 from ._library import Library
+from ._native_module import native, natively
 from .buffers import Buffer
 from .errors import InvalidRequest
 
@@ -64,6 +65,20 @@ class CallStatus:
         return f"CallStatus({names})"
 
 
+class _CallPointer(c_void_p):
+    """An attnsmith_call. Each use of it, in any thread, has a reference: the last to go frees it."""
+
+    _free: Any = None
+
+    def __init__(self, pointer: int, free: Any) -> None:
+        super().__init__(pointer)
+        self._free = free
+
+    def __del__(self) -> None:
+        if self._free is not None:
+            self._free(self.value)
+
+
 @named_methods
 class Call(Owner):
     """One launch, ready to go, made by Kernel.bind(), Kernel.bind_merge() and
@@ -73,18 +88,24 @@ class Call(Owner):
 
     _another = "it holds one workspace; Kernel.bind() makes another"
     _elsewhere = "prepare() and bind() there"
-    _pointer: Optional[int] = None
+    _pointer: Optional[_CallPointer] = None
+    _launcher: Any = None
 
     def __init__(self, library: Library, pointer: int, current_stream: Any, held: Any,
                  views: "Sequence[Optional[_views.View]]" = ()) -> None:
         """`views`: of the tensors whose addresses a launch may replace."""
         self._library = library
-        self._pointer = pointer
+        self._pointer = _CallPointer(pointer, library.functions.attnsmith_call_free)
         self._current_stream = current_stream
         self._held = held
         self._views = views
         self._launch = library.functions.attnsmith_launch
+        if native is not None:
+            self._launcher = native.launcher(
+                library.address("attnsmith_launch"), library.address("attnsmith_launch_at"), pointer, self._pointer,
+                current_stream, library.error)
 
+    @natively("launch_method", _abi.TENSOR_FIELDS)
     @checks_itself
     def launch(self, stream: Any = None, *surplus: NoReturn, q: Any = None, k: Any = None, v: Any = None, o: Any = None,
                lse: Any = None, sinks: Any = None, alibi_slopes: Any = None, q_pe: Any = None,
@@ -175,9 +196,7 @@ class Call(Owner):
         return f"<attnsmith.Call: {self.describe()}>"
 
     def __del__(self) -> None:
-        pointer, self._pointer = self._pointer, None
-        if pointer:
-            self._library.functions.attnsmith_call_free(pointer)
+        self._pointer = self._launcher = None
 
 
 @named_methods
@@ -267,13 +286,17 @@ class Kernel(Owner):
             if view is not None:
                 views[i] = _views.as_vector(view)
         data, nbytes = (0, 0) if workspace is None else _memory_of(workspace)
-        block = AttentionBlock()
-        block.fill(views, fitting("max_q_len", max_q_len, c_int64), fitting("max_kv_len", max_kv_len, c_int64), data,
-                   nbytes)
-        out = c_void_p()
-        self._library.call(self._library.functions.attnsmith_bind, self._pointer, block.tensors, block.batch,
-                           None if workspace is None else block.workspace, byref(out))
-        return Call(self._library, out.value or 0, framework.stream_of(index), (tensors, workspace, order.held),
+        bounds = fitting("max_q_len", max_q_len, c_int64), fitting("max_kv_len", max_kv_len, c_int64)
+        pointer = None if native is None else native.bind(
+            self._library.address("attnsmith_bind"), self._pointer or 0, views, *bounds, None if workspace is None else data,
+            nbytes, self._library.error)
+        if pointer is None:
+            block, out = AttentionBlock(), c_void_p()
+            block.fill(views, *bounds, data, nbytes)
+            self._library.call(self._library.functions.attnsmith_bind, self._pointer, block.tensors, block.batch,
+                               None if workspace is None else block.workspace, byref(out))
+            pointer = out.value or 0
+        return Call(self._library, pointer, framework.stream_of(index), (tensors, workspace, order.held),
                     views[:len(_abi.TENSOR_FIELDS)])
 
     def bind_merge(self, o_states: Sequence[Any], lse_states: Sequence[Any], o: Any, lse: Any = None) -> Call:
@@ -380,10 +403,13 @@ class KernelSet(Owner):
         self._kernels: Dict[int, Kernel] = {}
         self._picked: Dict[Tuple[int, int, int], Kernel] = {}
 
-    def pick(self, batch: int = 1, q_len: int = 1, kv_len: int = 1) -> Kernel:
+    @checks_itself
+    def pick(self, batch: int = 1, q_len: int = 1, kv_len: int = 1, *surplus: NoReturn, **unknown: NoReturn) -> Kernel:
         """The kernel that prepare() would choose for a batch of so many sequences, q_len queries and kv_len keys of
         the longest. Sizes that were asked before are looked up; an engine whose lengths grow with each step rounds
         them. Raises InvalidRequest."""
+        if surplus or unknown:
+            check_fit(KernelSet.pick, (self, batch, q_len, kv_len, *surplus), unknown)
         if not type(batch) is type(q_len) is type(kv_len) is int:  # 8.0 and True are equal to numbers, and are none
             batch, q_len, kv_len = (fitting(name, size, c_int64) for name, size in (
                 ("batch", batch), ("q_len", q_len), ("kv_len", kv_len)))

@@ -1,14 +1,13 @@
 // The module attnsmith._native: calls of the plain functions (attnsmith/_attend.py) whose layout was met
-// before, without a line of Python between the tensors and the launch. It has the limited API of Python 3.9,
-// so that one file serves every CPython from 3.9 on.
+// before, without a line of Python between the tensors and the launch; and methods of kernels (methods.hpp).
 //
 // attend(form, tensors, options) gives the results, or None for a call that it does not know or that did not
 // succeed here: _attend.py then does the same in Python, raises what there is to raise, and teaches the
 // layout by learn().
-#define Py_LIMITED_API 0x03090000
-#include <Python.h>
+#include "object.hpp"
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -17,39 +16,11 @@
 #include <vector>
 
 #include "dlpack_exchange.hpp"
+#include "methods.hpp"
 #include "recipes.hpp"
 
 namespace attnsmith::python {
 namespace {
-
-// A reference to an object of Python.
-class Object {
-  public:
-    Object() = default;
-    explicit Object(PyObject* taken) : object_(taken) {}
-    static Object shared(PyObject* object) {
-        Py_XINCREF(object);
-        return Object(object);
-    }
-    Object(Object&& other) noexcept : object_(other.release()) {}
-    Object& operator=(Object&& other) noexcept {
-        PyObject* const before = object_;
-        object_ = other.release();
-        Py_XDECREF(before);
-        return *this;
-    }
-    ~Object() { Py_XDECREF(object_); }
-    PyObject* get() const { return object_; }
-    PyObject* release() {
-        PyObject* const object = object_;
-        object_ = nullptr;
-        return object;
-    }
-    explicit operator bool() const { return object_ != nullptr; }
-
-  private:
-    PyObject* object_ = nullptr;
-};
 
 constexpr Py_ssize_t kKeys = 1, kOut = 3;  // among the tensors of a form
 constexpr int kValuesField = field_of(&attnsmith_tensors::v), kOutField = field_of(&attnsmith_tensors::o),
@@ -296,11 +267,6 @@ PyObject* attend(PyObject*, PyObject* arguments) {
     Py_RETURN_NONE;
 }
 
-template <class Pointer>
-Pointer address(PyObject* number) {
-    return reinterpret_cast<Pointer>(PyLong_AsVoidPtr(number));
-}
-
 // learn(form, tensors, options, kernel, address of it, attnsmith_tensors, attnsmith_batch, workspace_bytes,
 // fields, values_offset or None, new_out, out_words, new_lse_arguments, lse_words): of the last four each may
 // be None. new_out: a function of q, or with out_words the arguments of q.new_empty_strided.
@@ -424,10 +390,29 @@ PyMethodDef kMethods[] = {{"attend", attend, METH_VARARGS, nullptr},
                           {"forget", forget, METH_NOARGS, nullptr},
                           {"served", served, METH_NOARGS, nullptr},
                           {nullptr, nullptr, 0, nullptr}};
+
+// What the module keeps is of the interpreter that loads it first, and of no other one: neither of another
+// that lives, which calls may come from, nor of one that comes when it has ended. There calls are Python's.
+std::atomic<std::int64_t> owner{-1};
+
+int load(PyObject* module) {
+    constexpr std::int64_t kEnded = -2;
+    const std::int64_t interpreter = PyInterpreterState_GetID(PyInterpreterState_Get());
+    std::int64_t before = -1;
+    if (owner.compare_exchange_strong(before, interpreter)) {
+        Py_AtExit([] { owner = kEnded; });
+    } else if (before != interpreter) {
+        PyErr_SetString(PyExc_ImportError, "attnsmith._native is of another interpreter of this process");
+        return -1;
+    }
+    return add_methods(module) ? 0 : -1;
+}
+
+PyModuleDef_Slot kSlots[] = {{Py_mod_exec, reinterpret_cast<void*>(load)}, {0, nullptr}};
 PyModuleDef kModule = {
-    PyModuleDef_HEAD_INIT, "_native", nullptr, -1, kMethods, nullptr, nullptr, nullptr, nullptr};
+    PyModuleDef_HEAD_INIT, "_native", nullptr, 0, kMethods, kSlots, nullptr, nullptr, nullptr};
 
 }  // namespace
 }  // namespace attnsmith::python
 
-PyMODINIT_FUNC PyInit__native() { return PyModule_Create(&attnsmith::python::kModule); }
+PyMODINIT_FUNC PyInit__native() { return PyModuleDef_Init(&attnsmith::python::kModule); }

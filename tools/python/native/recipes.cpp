@@ -70,12 +70,7 @@ bool Recipe::launch(const Library& library, const Arguments& arguments, Workspac
     if (code == ATTNSMITH_OK) {
         std::array<void*, kTensors.size()> addresses;
         for (std::size_t field = 0; field < addresses.size(); ++field) addresses[field] = data_of(field);
-        attnsmith_tensor_addresses at{};
-        static_assert(offsetof(attnsmith_tensor_addresses, q) == sizeof at.size &&
-                          sizeof at == sizeof at.size + sizeof addresses,
-                      "an address for each field of attnsmith_tensors, in their order");
-        at.size = sizeof at;
-        std::memcpy(reinterpret_cast<char*>(&at) + sizeof at.size, addresses.data(), sizeof addresses);
+        const attnsmith_tensor_addresses at = tensor_addresses(addresses);
         code = library.launch_at(bound_.call, &at, stream, &error);
     }
     if (error != nullptr) library.error_free(error);

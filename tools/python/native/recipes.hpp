@@ -17,8 +17,6 @@
 
 namespace attnsmith::python {
 
-inline constexpr std::int64_t kMostAxes = 5;  // of a tensor, as the library has it
-
 // All that tells two calls apart whose recipe may differ.
 class Layout {
   public:
