@@ -4,6 +4,7 @@ import ctypes
 import gc
 import math
 import pathlib
+import resource
 import subprocess
 import traceback
 import types
@@ -37,9 +38,10 @@ class Refused(Exception):
 class Kernels(unittest.TestCase):
     def setUp(self):
         from attnsmith import _torch_backend
-        self.native = _torch_backend._working_kernels()
+        from attnsmith._torch_operators import Operators, working_kernels
+        self.native = working_kernels()
         self.assertIsNotNone(self.native, "no libattnsmith_torch, or torch does not throw its exceptions")
-        self.met, self.teaches, self.host = [], True, HostLaunch()
+        self.met, self.teaches, self.host, self.values_offset = [], True, HostLaunch(), None
         functions = _torch_kernels.functions_for(torch)
         for name, address in zip(LAUNCHING, self.host.addresses):
             setattr(functions, name, address)
@@ -47,12 +49,12 @@ class Kernels(unittest.TestCase):
         self.addCleanup(_torch_kernels.use, self.native._library, _torch_kernels.functions_for(torch))
         self.workspace = ctypes.create_string_buffer(64)
         self.set_workspace(64)
-        others = _torch_backend._others(self.native, "CPU", {SDPA: self.sdpa_in_python, FLASH: self.flash_in_python,
-                                                             CUDNN: self.cudnn_in_python})
-        self.addCleanup(others._destroy)
-        self.assertTrue(self.native.activate("CPU"))
-        self.addCleanup(self.native.deactivate)
-        self.native.reset()
+        self.addCleanup(self.native.forget)
+        self.operators = Operators(self.native, "aten", "CPU")
+        self.addCleanup(self.operators.remove)
+        for name, kernel in ((SDPA, self.sdpa_in_python), (FLASH, self.flash_in_python), (CUDNN, self.cudnn_in_python)):
+            schema = getattr(torch.ops.aten, name).default._schema
+            self.assertTrue(self.operators.add(schema, kernel, _torch_backend._RESULTS[name]))
 
     def set_workspace(self, nbytes):
         self.native._library.attnsmith_torch_set_workspace(-1, None, ctypes.addressof(self.workspace), nbytes)
@@ -68,15 +70,17 @@ class Kernels(unittest.TestCase):
         named = {**tensors, "o": out, **({} if lse is None else {"lse": lse})}
         block = AttentionBlock()
         block.fill([self.view(named[name]) if name in named else None for name in FIELDS], *longest, 0, 0)
-        for word in AttentionBlock.pointer_words([named.get(name) for name in FIELDS],
-                                                 [i for i, name in enumerate(FIELDS) if name in named]):
+        given = [i for i, name in enumerate(FIELDS) if name in named]
+        slots = AttentionBlock.pointer_words([named.get(name) for name in FIELDS], given)
+        for word in slots:
             block.words[word] = 0  # a recipe has no pointers
-        self.native.teach(types.SimpleNamespace(block=lambda: block, entry=types.SimpleNamespace(pointer=kernel), nbytes=32,
-                                                blocks=[]), *caller)
+        recipe = types.SimpleNamespace(block=lambda: block, entry=types.SimpleNamespace(pointer=kernel), nbytes=32, blocks=[],
+                                       slots=slots, v_offset=self.values_offset, kind=_views.FP16)
+        self.native.teach(recipe, [named[FIELDS[i]].data_ptr() for i in given], *caller)
 
     def sdpa_in_python(self, keys, query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
         self.met.append((SDPA, tuple(query.shape), is_causal, scale))
-        out, lse = self.attend(query, key, value, is_causal, scale, lambda lse: lse)
+        out, lse = self.attend(query, key, value, is_causal, scale, lambda lse: lse, dropout_p or return_debug_mask)
         return out, lse, None, None, query.shape[2], key.shape[2], *self.rest(query)
 
     def cudnn_in_python(self, keys, query, key, value, bias, wants_lse, dropout_p=0.0, is_causal=False, return_debug_mask=False,
@@ -86,7 +90,7 @@ class Kernels(unittest.TestCase):
         rest = [torch.empty((), dtype=torch.int64) for _ in range(2)]
         return out, lse, None, None, query.shape[2], key.shape[2], *rest, None
 
-    def attend(self, query, key, value, is_causal, scale, of_caller):
+    def attend(self, query, key, value, is_causal, scale, of_caller, is_passed_on=False):
         q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
         out = torch.empty_like(query)
         scale = scale or 1 / math.sqrt(query.shape[-1])
@@ -94,7 +98,7 @@ class Kernels(unittest.TestCase):
         out.copy_(o.transpose(1, 2))
         lse = lse.transpose(1, 2).float().contiguous()
         callers = out, of_caller(lse)
-        if self.teaches:
+        if self.teaches and not is_passed_on:
             self.teach({"q": q, "k": k, "v": v}, out.transpose(1, 2), None if callers[1] is None else lse.transpose(1, 2),
                        is_causal, scale, callers, (q.shape[1], k.shape[1]))
         return callers
@@ -165,7 +169,7 @@ class Kernels(unittest.TestCase):
                                          words.get("scale", 0.25))
                         torch.testing.assert_close(o, wanted[0].transpose(1, 2))
                         torch.testing.assert_close(lse, wanted[1].transpose(1, 2).float())
-        served = self.native.served()
+        served = self.operators.served()
         self.assertEqual(list(served), [SDPA])
         self.assertGreater(served[SDPA], 9)
 
@@ -196,7 +200,7 @@ class Kernels(unittest.TestCase):
                         torch.testing.assert_close(o, wanted[0].transpose(1, 2))
                         if lse:
                             torch.testing.assert_close(sums[..., 0], wanted[1].transpose(1, 2).float())
-        self.assertEqual(list(self.native.served()), [CUDNN])
+        self.assertEqual(list(self.operators.served()), [CUDNN])
         q = self.randn(2, 4, 5, 16)
         for bias in (q[..., :5], None):  # masks go to Python here, which has no GPU
             self.met.clear()
@@ -232,7 +236,7 @@ class Kernels(unittest.TestCase):
         torch.testing.assert_close(o[:5], by_hand(q[None, :5], k[None, :5], k[None, :5], True, 0.4)[0][0])
         call(ends, kv_ends, most=6)  # another bound is another recipe
         self.assertEqual(len(self.met), 1)
-        self.assertEqual(self.native.served(), {FLASH: 2})
+        self.assertEqual(self.operators.served(), {FLASH: 2})
 
     def test_what_differs_is_another_layout(self):
         q, k = self.randn(2, 4, 8, 16), self.randn(2, 2, 8, 16)
@@ -318,6 +322,17 @@ class Kernels(unittest.TestCase):
         self.sdpa(q, q, q)
         self.assertEqual((len(self.met), len(self.host.launches)), (2, 1))
 
+    def test_what_python_made_on_the_way_is_not_learnt(self):
+        """The next call has no such tensor."""
+        q, k = self.randn(2, 4, 8, 16), self.randn(2, 4, 8, 16)
+        teach = self.teach
+        self.teach = lambda tensors, *rest: teach({**tensors, "k": tensors["k"].clone()}, *rest)
+        self.sdpa(q, k, k)
+        self.sdpa(q, k, k)
+        self.assertEqual((len(self.met), self.host.launches), (2, []))
+        self.teach = teach
+        self.twice(lambda: self.sdpa(q, k, k))
+
     def test_layouts_that_are_not_taught_stay_pythons(self):
         self.teaches = False
         q = self.randn(2, 4, 8, 16)
@@ -395,6 +410,100 @@ class Kernels(unittest.TestCase):
                     self.set_workspace(64)
 
         self.assertEqual(in_threads(6, work), [])
+
+    def own_operators(self):
+        """Those of torch.ops.attnsmith for the CPU, by other names. Gives the four of attention."""
+        from attnsmith._torch_operators import Operators
+        library = torch.library.Library("attnsmith", "FRAGMENT")
+        self.addCleanup(library._destroy)
+        operators = Operators(self.native, "attnsmith", "CPU")
+        self.addCleanup(operators.remove)
+        made = []
+        for suffix, results in (("", "o"), ("_with_lse", "ol"), ("_out", ""), ("_out_with_lse", "l")):
+            schema = str(getattr(torch.ops.attnsmith, f"attention{suffix}").default._schema)
+            library.define(schema.replace("attnsmith::", "tried_", 1))
+            operator = getattr(torch.ops.attnsmith, f"tried_attention{suffix}")
+            self.assertTrue(operators.add(operator.default._schema, self.own_in_python(results), results, refuses_gradients=True))
+            made.append(operator)
+        return made
+
+    def own_in_python(self, results):
+        def kernel(keys, *arguments):
+            out, (q, k, v, *rest) = ([arguments[0], arguments[1:]] if "o" not in results else [None, arguments])
+            names = ("causal", "window_left", "window_right", "attention_chunk", "softcap", "sinks", "scale", "alibi_slopes",
+                     "kv_lens", "q_lens", "lse_order", "o_dtype", "precision")
+            words = dict(zip(names, rest))
+            self.met.append(words)
+            causal, scale = words.get("causal", False), words.get("scale") or 1 / math.sqrt(q.shape[-1])
+            o, lse = by_hand(q, k, v, causal, scale)
+            made = torch.empty(q.shape, dtype=q.dtype) if out is None else out
+            made.copy_(o)
+            lse = lse.float().contiguous() if "l" in results else None
+            given = {name: words[name] for name in ("sinks", "kv_lens") if words.get(name) is not None}
+            if self.teaches:
+                self.teach({"q": q, "k": k, "v": v, **given}, made, lse, causal, scale, (made, lse), (q.shape[1], k.shape[1]))
+            return tuple([made if letter == "o" else lse for letter in results])
+
+        return kernel
+
+    def test_own_operators(self):
+        plain, with_lse, to_out, to_out_with_lse = self.own_operators()
+        q, k, v = self.randn(2, 5, 4, 16), self.randn(2, 7, 2, 16), self.randn(2, 7, 2, 16)
+        out, lens = torch.empty_like(q), torch.tensor([7, 7], dtype=torch.int32)
+        with torch.no_grad():
+            for words in ({}, {"causal": True}, {"scale": 0.3, "kv_lens": lens}, {"lse_order": "HND", "precision": "high"},
+                          {"window_left": 3, "o_dtype": "fp32"}):
+                wanted = by_hand(q, k, v, words.get("causal", False), words.get("scale", 0.25))
+                for call in (lambda **words: plain(q, k, v, **words), lambda **words: with_lse(q, k, v, **words),
+                             lambda **words: to_out(out, q, k, v, **words) or out,
+                             lambda **words: (out, to_out_with_lse(out, q, k, v, **words))):
+                    self.twice(lambda: call(**words))
+                    out.zero_()
+                    got = call(**words)
+                    self.assertEqual(len(self.met), 1)
+                    torch.testing.assert_close(got[0] if isinstance(got, tuple) else got, wanted[0])
+                    if isinstance(got, tuple):
+                        torch.testing.assert_close(got[1], wanted[1].float())
+        self.assertEqual(self.operators.served(), {})
+
+    def test_own_operators_that_are_pythons(self):
+        plain, _, to_out, _ = self.own_operators()
+        q, k = self.randn(2, 5, 4, 16), self.randn(2, 5, 4, 16)
+
+        def is_pythons(call):
+            self.met.clear()
+            call()
+            return bool(self.met)
+
+        plain(q, k, k)
+        self.assertTrue(is_pythons(lambda: plain(q, k, k)))  # gradients may be wanted
+        with torch.no_grad():
+            self.twice(lambda: plain(q, k, k))
+            self.assertFalse(is_pythons(lambda: plain(q, k, k)))
+            for words in ({"precision": "high"}, {"o_dtype": "fp16"}, {"o_dtype": "fp32"}, {"window_right": 0}, {"softcap": 0.0},
+                          {"window_left": 0}, {"sinks": q[0, 0, :, 0]}, {"precision": "default" * 3}):
+                with self.subTest(words):
+                    self.assertTrue(is_pythons(lambda: plain(q, k, k, **words)))
+                    self.assertEqual(is_pythons(lambda: plain(q, k, k, **words)), words == {"precision": "default" * 3})
+            out = torch.empty_like(q)
+            self.twice(lambda: to_out(out, q, k, k))
+            both = torch.cat((q, k))
+            self.assertFalse(is_pythons(lambda: to_out(out, both[:2], both[2:], k)))
+            self.assertTrue(is_pythons(lambda: to_out(both[:2], q, both[2:], k)))  # memory of an input
+            self.assertTrue(is_pythons(lambda: to_out(q, q, k, k)))
+
+    def test_own_operators_give_back_words(self):
+        plain = self.own_operators()[0]
+        q = self.randn(1, 2, 1, 8)
+        self.teaches = False
+        word = "x" * 100_000
+        with torch.no_grad():
+            for i in range(600):
+                if i == 100:
+                    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+                plain(q, q, q, precision=word, o_dtype=word)
+                self.met.clear()
+        self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, 20_000)  # of 100 MB, in KB
 
     def test_the_package_forgets_with_its_runtime(self):
         q = self.randn(2, 4, 8, 16)

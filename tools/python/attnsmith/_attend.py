@@ -19,12 +19,14 @@ from ._options import Options, flag, is_plain, plain, refuse_unhashable
 from ._workspaces import torch_memory
 
 _WORKSPACE_WORD = AttentionBlock.WORKSPACE_WORD
+#: A recipe by which a call was made, and the pointers of that call, in the order of its slots.
+Seen = Tuple[Recipe, List[int]]
 
 
 class _Watch(threading.local):
     """What is to see the recipe of this thread's next call."""
 
-    seen: Optional[List[Recipe]] = None
+    seen: Optional[List[Seen]] = None
 
 
 _watch = _Watch()
@@ -49,8 +51,8 @@ _native = _Native()
 
 
 @contextmanager
-def recipes_of_calls() -> Iterator[List[Recipe]]:
-    """The recipes by which this thread's calls are made meanwhile."""
+def recipes_of_calls() -> Iterator[List[Seen]]:
+    """By what this thread's calls are made meanwhile."""
     before, _watch.seen = _watch.seen, []
     try:
         yield _watch.seen
@@ -95,7 +97,7 @@ def attend(form: Form, tensors: Tuple[Any, ...], options: Options, stream: Any, 
         with recipes_of_calls() as recipes:
             results = _run(dispatch, framework, index, number, form, tensors, options, found, views, order, return_status)
         if _native.calls is not None and len(recipes) == 1:
-            _native.calls.learn(form, tensors, options, recipes[0], framework, index)
+            _native.calls.learn(form, tensors, options, recipes[0][0], framework, index)
         return results
     with scope:
         return _run(dispatch, framework, index, number, form, tensors, options, found, views, order, return_status)
@@ -206,7 +208,7 @@ def _launch(dispatch: Dispatch, framework: Framework, index: int, stream: int, f
         raise form.named(dispatch.library.error(code, block.failure()))
     recipe.blocks.append(block)
     if _watch.seen is not None:
-        _watch.seen.append(recipe)
+        _watch.seen.append((recipe, pointers))
 
 
 def _pointer(framework: Framework, made: Any, name: str, stream: int) -> int:

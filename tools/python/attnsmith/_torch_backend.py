@@ -16,17 +16,20 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from . import _heads_first, _reports, _torch_kernels, functions
+from . import _heads_first, functions
 from ._attend import recipes_of_calls
 from ._options import causal_from_the_top
 from ._served import Served
 from ._torch_kernels import Kernels
+from ._torch_operators import Operators, working_kernels
 from .errors import InvalidRequest, Unsupported
 
 NAME = "attnsmith"
 served = Served("torch's own kernel")
 
-_SDPA, _FLASH, _CUDNN = _torch_kernels.OPERATORS
+_SDPA = "_scaled_dot_product_flash_attention"
+_FLASH = "_flash_attention_forward"
+_CUDNN = "_scaled_dot_product_cudnn_attention"
 _MASK = 3  # among the arguments of _CUDNN
 _library: Any = torch.library  # whose functions say no types
 
@@ -42,7 +45,7 @@ _in_torchs = _Thread()
 
 class Handle:
     """What torch keeps while this is its flash attention: kernels in Python and, where there is the library of
-    _torch_kernels, its kernels over these, which send what they do not know to operators with the same in Python."""
+    _torch_kernels, its kernels over these."""
 
     def __init__(self, key: str) -> None:
         # The kernels that are there now have to be found before others take their place.
@@ -52,13 +55,15 @@ class Handle:
             warnings.filterwarnings("ignore", "Warning only once for all operators")
             for name in _SERVE:
                 self._kernels.impl(name, self._or_before(name, None), key, with_keyset=True, allow_override=True)
-        self._native = _working_kernels()
-        served.elsewhere = self._native
-        if self._native is not None:
-            self._others = _others(self._native, key, {name: self._or_before(name, self._native) for name in _SERVE})
-            if not self._native.activate(key):
-                self._others._destroy()
-                self._native = served.elsewhere = None
+        served.elsewhere = self._operators = None
+        native = working_kernels()
+        if native is not None:
+            operators = Operators(native, "aten", key)
+            if all([operators.add(getattr(torch.ops.aten, name).default._schema, self._or_before(name, native), _RESULTS[name])
+                    for name in _SERVE]):
+                served.elsewhere = self._operators = operators
+            else:
+                operators.remove()
 
     def _or_before(self, name: str, native: Optional[Kernels]) -> Callable[..., Any]:
         """`native`: what learns the layouts that are served."""
@@ -73,10 +78,10 @@ class Handle:
                 with torch.no_grad():  # torch has the gradients of its operators
                     if native is None:
                         return serve(*arguments, **words)
-                    with recipes_of_calls() as recipes:
+                    with recipes_of_calls() as seen:
                         results = serve(*arguments, **words)
-                    if len(recipes) == 1:
-                        native.learn(recipes[0], *results[:2])
+                    if len(seen) == 1:
+                        native.learn(seen[0], *results[:2])
                     return results
             except (InvalidRequest, Unsupported) as error:  # which may be neither to torch
                 served.pass_on(name, str(error))
@@ -90,67 +95,9 @@ class Handle:
 
     def remove(self) -> None:
         """Puts back the kernels that were there before. torch calls it."""
-        if self._native is not None:
-            self._native.deactivate()
-            self._others._destroy()
+        if self._operators is not None:
+            self._operators.remove()
         self._kernels._destroy()
-
-
-def _others(native: Kernels, key: str, kernels: Dict[str, Callable[..., Any]]) -> Any:
-    """Operators of torch's names and arguments in the namespace attnsmith. Of the results they have the tensors."""
-    library = _library.Library("attnsmith", "FRAGMENT")
-    for name, kernel in kernels.items():
-        schema = getattr(torch.ops.aten, name).default._schema
-        arguments = str(schema).replace("aten::", "", 1).partition(" -> ")[0]
-        tensors = [i for i, result in enumerate(schema.returns) if str(result.type) == "Tensor"]
-        library.define(f"{arguments} -> ({', '.join(['Tensor'] * len(tensors))})")
-        library.impl(name, _or_fail(native, kernel, tensors), key, with_keyset=True)
-    return library
-
-
-def _or_fail(native: Kernels, kernel: Callable[..., Any], tensors: List[int]) -> Callable[..., Any]:
-    """Gives those of the results that are `tensors`. torch's C interface would print an exception and lose it: the library
-    gets it apart, and throws it."""
-    nothing = (torch.empty(0),) * len(tensors)
-
-    def call(keys: Any, *arguments: Any, **words: Any) -> Any:
-        try:
-            results = kernel(keys, *arguments, **words)
-            return tuple([results[i] for i in tensors])
-        except BaseException as error:
-            native.fail(error)
-            return nothing
-
-    return call
-
-
-def _working_kernels() -> Optional[Kernels]:
-    """The library, if an exception of Python comes through it and through torch, which is tried once."""
-    native = _torch_kernels.kernels(torch)
-    if native is None or native.is_tried:
-        return native
-    thrown = Unsupported("a trial")
-
-    def throw(*arguments: Any) -> Any:
-        raise thrown
-
-    others = _others(native, "CPU", {name: throw for name in _SERVE})
-    try:
-        if native.activate("CPU"):
-            q = torch.empty(1, 1, 1, 8)
-            torch.ops.aten._flash_attention_forward(q, q, q, None, None, 1, 1, 0.0, False, False)
-    except Unsupported as error:
-        native.is_tried = error is thrown
-    except Exception:
-        pass
-    finally:
-        native.deactivate()
-        others._destroy()
-    if native.is_tried:
-        return native
-    _reports.warn(f"exceptions do not come through torch {torch.__version__} from C++: calls are served in Python")
-    _torch_kernels.give_up(native)
-    return None
 
 
 def _sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0, is_causal: bool = False,
@@ -247,3 +194,4 @@ def _seeds(query: torch.Tensor) -> List[torch.Tensor]:
 
 
 _SERVE: Dict[str, Callable[..., Tuple[Any, ...]]] = {_SDPA: _sdpa, _FLASH: _flash, _CUDNN: _cudnn}
+_RESULTS = {_SDPA: "oluuqkSse", _FLASH: "olSse", _CUDNN: "oluuqkiiu"}  # by letters of torch_kernels/interface.h

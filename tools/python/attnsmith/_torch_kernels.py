@@ -1,5 +1,4 @@
-"""The library of torch_kernels: torch's flash attention and attention by cuDNN in C++, for layouts that this package has
-served before."""
+"""The library of torch_kernels: operators of torch in C++, for layouts that this package has served before."""
 
 from __future__ import annotations
 
@@ -7,9 +6,9 @@ import ctypes
 import os
 import pathlib
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from . import _reports
+from . import _abi, _reports, _views
 from ._dispatch import Recipe
 from ._frameworks import Torch, met
 from ._lent import LAUNCHING, Lent, launching
@@ -17,8 +16,12 @@ from ._library import address_of
 from .errors import Error
 
 _BESIDE = pathlib.Path(__file__).resolve().parent / "libattnsmith_torch.so"
-#: By the library's numbers.
-OPERATORS = ("_scaled_dot_product_flash_attention", "_flash_attention_forward", "_scaled_dot_product_cudnn_attention")
+_NUMBER, _TENSOR, _STRING, _MASK = range(4)  # ATTNSMITH_TORCH_NUMBER and so on
+_FIELDS = (*_abi.TENSOR_FIELDS, *_abi.BATCH_FIELDS)
+# Of arguments that are named otherwise.
+_FIELD_OF = {"query": "q", "key": "k", "value": "v", "cum_seq_q": "q_indptr", "cum_seq_k": "kv_indptr",
+             "seqused_k": "kv_lens", "out": "o", "kv_cache": "k", "v_cache": "v", "ckv": "k"}
+_WORDS = {"str": _STRING, "int": _NUMBER, "SymInt": _NUMBER, "float": _NUMBER, "bool": _NUMBER}
 
 
 class _Functions(Structure):
@@ -33,8 +36,34 @@ class _Recipe(Structure):
     """attnsmith_torch_recipe."""
 
     _fields_ = [("size", c_size_t), ("kernel", c_void_p), ("tensors", c_void_p), ("batch", c_void_p),
-                ("workspace_bytes", c_size_t), ("out_rank", c_size_t), ("lse_rank", c_size_t),
-                ("out_shape", POINTER(c_int64)), ("out_strides", POINTER(c_int64)), ("lse_shape", POINTER(c_int64))]
+                ("workspace_bytes", c_size_t), ("values_offset", c_int64), ("out_rank", c_size_t), ("lse_rank", c_size_t),
+                ("out_is_fp32", c_int32), ("out_shape", POINTER(c_int64)), ("out_strides", POINTER(c_int64)),
+                ("lse_shape", POINTER(c_int64))]
+
+
+class _Argument(Structure):
+    """attnsmith_torch_argument."""
+
+    _fields_ = [("kind", c_int32), ("is_optional", c_int32), ("field", c_int32)]
+
+
+class _Operator(Structure):
+    """attnsmith_torch_operator."""
+
+    _fields_ = [("size", c_size_t), ("space", c_char_p), ("name", c_char_p), ("other", c_char_p), ("arguments", POINTER(_Argument)),
+                ("argument_count", c_size_t), ("results", c_char_p), ("refuses_gradients", c_int32)]
+
+
+def _argument(argument: Any) -> Tuple[int, int, int]:
+    """Of torch's schema."""
+    kind = str(argument.type)
+    inside = kind[len("Optional["):-1] if kind.startswith("Optional[") else kind
+    is_optional = int(inside != kind)
+    if inside != "Tensor":
+        return _WORDS[inside], is_optional, 0
+    if argument.name == "attn_bias":
+        return _MASK, is_optional, 0
+    return _TENSOR, is_optional, _FIELDS.index(_FIELD_OF.get(argument.name, argument.name))
 
 
 def _numbers(values: Any) -> Any:
@@ -50,7 +79,7 @@ class Kernels:
     def __init__(self, opened: Any) -> None:
         self._library = opened
         for name, result, arguments in (
-                ("activate", c_int32, [c_char_p]), ("deactivate", None, []), ("learn", None, [POINTER(_Recipe)]),
+                ("add", c_int32, [POINTER(_Operator), c_char_p]), ("remove", None, [c_int32]), ("learn", None, [POINTER(_Recipe)]),
                 ("set_workspace", None, [c_int32, c_void_p, c_void_p, c_size_t]), ("forget", None, []),
                 ("served", c_uint64, [c_int32])):
             function = getattr(opened, f"attnsmith_torch_{name}")
@@ -59,15 +88,18 @@ class Kernels:
         self._fail = ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.py_object, ctypes.py_object)(
             address_of(opened.attnsmith_torch_fail))
         self._lent = Lent(opened.attnsmith_torch_set_workspace, opened.attnsmith_torch_forget)
-        self._counted = [0] * len(OPERATORS)
 
-    def activate(self, key: str) -> bool:
-        """Puts the library's kernels in the place of torch's. Whether torch took them."""
-        return bool(self._library.attnsmith_torch_activate(key.encode()))
+    def add(self, space: str, schema: Any, other: str, results: str, key: str, refuses_gradients: bool = False) -> Optional[int]:
+        """Has a kernel of the library serve the operator of this schema, for a dispatch key. `other`: the operator of Python that
+        has the calls that it does not serve. `results`: as interface.h has them. Its number, or None where torch refuses."""
+        arguments = [_Argument(*_argument(argument)) for argument in schema.arguments]
+        described = _Operator(ctypes.sizeof(_Operator), space.encode(), schema.name.rpartition("::")[2].encode(), other.encode(),
+                              (_Argument * len(arguments))(*arguments), len(arguments), results.encode(), refuses_gradients)
+        number = int(self._library.attnsmith_torch_add(byref(described), key.encode()))
+        return None if number < 0 else number
 
-    def deactivate(self) -> None:
-        self._library.attnsmith_torch_deactivate()
-        self.forget()
+    def remove(self, number: int) -> None:
+        self._library.attnsmith_torch_remove(number)
 
     def forget(self) -> None:
         self._lent.take_back()
@@ -76,30 +108,28 @@ class Kernels:
         """Has the caller of the operator that this thread is in get this exception."""
         self._fail(type(error), error, error.__traceback__)
 
-    def learn(self, recipe: Recipe, out: Any, lse: Any) -> None:
+    def learn(self, seen: Tuple[Recipe, List[int]], out: Any, lse: Any) -> None:
         """Has the next calls of this layout served without Python. For the operator that this thread is in, which made
-        `out` and `lse` by this recipe."""
-        torch = met("torch")
+        `out` and `lse` by this recipe, with these pointers."""
+        torch, (recipe, pointers) = met("torch"), seen
         assert isinstance(torch, Torch)
-        self._lent.lend(recipe, torch, out.get_device(), lambda: self.teach(recipe, out, lse))
+        self._lent.lend(recipe, torch, out.get_device(), lambda: self.teach(recipe, pointers, out, lse))
 
-    def teach(self, recipe: Any, out: Any, lse: Any) -> None:
+    def teach(self, recipe: Any, pointers: Iterable[int], out: Any, lse: Any) -> None:
         """learn() of a recipe, a kernel and a workspace that are kept."""
         block = recipe.block()
+        for slot, pointer in zip(recipe.slots, pointers):
+            block.words[slot] = pointer
         lse_shape = () if lse is None else lse.shape
         learnt = _Recipe(ctypes.sizeof(_Recipe), recipe.entry.pointer, block.tensors, block.batch, recipe.nbytes,
-                         out.dim(), len(lse_shape), _numbers(out.shape), _numbers(out.stride()), _numbers(lse_shape))
+                         -1 if recipe.v_offset is None else recipe.v_offset, out.dim(), len(lse_shape),
+                         recipe.kind == _views.FP32, _numbers(out.shape), _numbers(out.stride()), _numbers(lse_shape))
         self._library.attnsmith_torch_learn(byref(learnt))
         recipe.blocks.append(block)
 
-    def served(self) -> Dict[str, int]:
-        """Calls that the library has served since reset()."""
-        counts = {name: self._library.attnsmith_torch_served(number) - self._counted[number]
-                  for number, name in enumerate(OPERATORS)}
-        return {name: count for name, count in counts.items() if count}
-
-    def reset(self) -> None:
-        self._counted = [self._library.attnsmith_torch_served(number) for number in range(len(OPERATORS))]
+    def served(self, number: int) -> int:
+        """Calls that the kernel of this number has served so far."""
+        return int(self._library.attnsmith_torch_served(number))
 
 
 _opened: Dict[str, Optional[Kernels]] = {}
@@ -119,8 +149,12 @@ def functions_for(torch: Any) -> _Functions:
     folder = pathlib.Path(torch.__file__).parent / "lib"
     of_torch = ctypes.CDLL(str(folder / "libtorch_cpu.so"))
     cuda = driver = None
-    if torch.cuda.is_available():
-        cuda, driver = ctypes.CDLL(str(folder / "libtorch_cuda.so")), ctypes.CDLL("libcuda.so.1")
+    if torch.version.cuda is not None:
+        try:  # which initializes nothing
+            driver = ctypes.CDLL("libcuda.so.1")
+            cuda = ctypes.CDLL(str(folder / "libtorch_cuda.so"))
+        except OSError:
+            pass
     python = ctypes.pythonapi
     return _Functions(
         ctypes.sizeof(_Functions), of_torch._handle, cuda and cuda._handle, *launching(),

@@ -4,19 +4,21 @@ An attention function has four operators: torch.ops.attnsmith.NAME, which gives 
 and NAME_out and NAME_out_with_lse, which write o to their first argument and give nothing, or lse. merge_states has the
 same, and append has append, which gives nothing: a q_out that is not given is made before. Their schemas follow from
 the functions' signatures, and what they compute is what the functions do: a graph calls them with the tensors that it
-has. Under autocast q, k and v of fp32 are taken as of its dtype. Nothing imports this module before a function is traced.
+has. Where there is the library of _torch_kernels, it serves attention of known layouts. Under autocast q, k and v of fp32 are taken as of its dtype. Nothing imports this module before a function is traced.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Dict, List, Tuple, cast
+from typing import Any, Callable, Dict, List, Optional, Tuple, cast
 
 import torch
 
 from . import _frameworks, _views
+from ._attend import recipes_of_calls
 from ._forms import latent_columns
 from ._options import pair
+from ._torch_operators import Operators, working_kernels
 from ._tracing import TRACEABLE
 from .errors import Unsupported
 
@@ -33,6 +35,8 @@ _OF_WORDS = {word: dtype for dtype, word in _WORDS.items()}
 _registry: Any = torch.library  # whose functions say no types
 _LIBRARY = _registry.Library("attnsmith", "DEF")
 _core: Any = torch._C
+_kernels = working_kernels()
+_native = None if _kernels is None else Operators(_kernels, "attnsmith", "CUDA")
 
 
 def _value_columns(tensors: Dict[str, Any]) -> Any:
@@ -103,6 +107,28 @@ def _fake_merge(name: str, given: Dict[str, Any], with_lse: bool) -> Tuple[Any, 
     return state.new_empty(state.shape), state.new_empty(state.shape[:-1], dtype=torch.float32) if with_lse else None
 
 
+def _is_native(name: str, computed: Callable[..., Any], results: str) -> bool:
+    """Has the library serve an operator, over a kernel in Python by which it learns layouts. Whether it does."""
+    if _kernels is None or _native is None:
+        return False
+    kernels = _kernels
+
+    def learning(keys: Any, *arguments: Any) -> Tuple[Any, ...]:
+        if torch.is_grad_enabled():  # what requires gradients is refused here
+            return in_order(computed(*arguments))
+        with recipes_of_calls() as seen:
+            given = in_order(computed(*arguments))
+        if len(seen) == 1:
+            o = given[results.index("o")] if "o" in results else arguments[0]
+            kernels.learn(seen[0], o, given[-1] if "l" in results else None)
+        return given
+
+    def in_order(given: Any) -> Tuple[Any, ...]:
+        return given if isinstance(given, tuple) else (given,)[:len(results)]
+
+    return _native.add(getattr(torch.ops.attnsmith, name).default._schema, learning, results, refuses_gradients=True)
+
+
 class _Operators:
     """What one function has: the schema of its operators, and the code that goes from the one to the other."""
 
@@ -170,9 +196,10 @@ class _Operators:
         exec(f"def {head}:\n    " + "\n    ".join(lines), space)
         return cast(Callable[..., Any], space[head.partition("(")[0]])
 
-    def define(self, suffix: str, gives: str, run: str, fake: Callable[[Dict[str, Any]], Any], out: bool = False) -> None:
+    def define(self, suffix: str, gives: str, run: str, fake: Callable[[Dict[str, Any]], Any], out: bool = False,
+               results: Optional[str] = None) -> None:
         """An operator, which does what the statement `run` does, and without a GPU gives what `fake` does. out: its first
-        argument is a tensor to write to."""
+        argument is a tensor to write to. results: by letters, where calls of known layouts need no Python."""
         name = self.name + suffix
         schema, names, parameters = self.schema, self.names, self.parameters
         if out:
@@ -180,8 +207,9 @@ class _Operators:
         writes = [of_name for of_name, argument in zip(names, schema) if "!" in argument]
         _LIBRARY.define(f"{name}({', '.join(schema)}) -> {gives}")
         computed = self.compiled(f"run({', '.join(parameters)})", [run])
-        for backend in ("CUDA", "CPU"):  # whose tensors the function refuses by name
-            _LIBRARY.impl(name, computed, backend)
+        _LIBRARY.impl(name, computed, "CPU")  # whose tensors the function refuses by name
+        if results is None or not _is_native(name, computed, results):
+            _LIBRARY.impl(name, computed, "CUDA")
 
         def taking_all(take: Callable[..., Any]) -> Callable[..., Any]:
             """take(all arguments by name), of which torch leaves out the last that are as their defaults."""
@@ -230,17 +258,22 @@ class _Operators:
         return lambda *arguments: getattr(torch.ops.attnsmith, name).default(*arguments)
 
 
-def _traced_attention(name: str, fake: Callable[[str, Dict[str, Any], bool], Tuple[Any, Any]]) -> Callable[..., Any]:
+def _traced_attention(name: str, fake: Callable[[str, Dict[str, Any], bool], Tuple[Any, Any]],
+                      native: bool = True) -> Callable[..., Any]:
     operators = _Operators(name)
+
+    def results(letters: str) -> Optional[str]:
+        return letters if native else None
+
     passed = ", ".join(operators.passed)
-    operators.define("", "Tensor", f"return function({passed}, return_lse=False)", lambda given: fake(name, given, False)[0])
+    operators.define("", "Tensor", f"return function({passed}, return_lse=False)", lambda given: fake(name, given, False)[0], results=results("o"))
     operators.define("_with_lse", "(Tensor, Tensor)", f"return function({passed}, return_lse=True)",
-                     lambda given: fake(name, given, True))
+                     lambda given: fake(name, given, True), results=results("ol"))
     inputs = ", ".join(operators.tensors)
     operators.define("_out", "()", f"into(out, ({inputs},), lambda out: function({passed}, return_lse=False, out=out))",
-                     lambda given: None, out=True)
+                     lambda given: None, out=True, results=results(""))
     operators.define("_out_with_lse", "Tensor", f"return into(out, ({inputs},), lambda out: function({passed}, return_lse=True, "
-                     "out=out)[1])", lambda given: fake(name, given, True)[1], out=True)
+                     "out=out)[1])", lambda given: fake(name, given, True)[1], out=True, results=results("l"))
     names = ", ".join(operators.names)
     return operators.compiled(f"traced({', '.join(operators.signature)})", [
         *operators.prepared,
@@ -269,5 +302,5 @@ def _traced_append() -> Callable[..., Any]:
 
 #: What a traced call of each function runs.
 TRACED: Dict[str, Callable[..., Any]] = {name: _traced_attention(name, _fake_attention) for name in _COLUMNS}
-TRACED["merge_states"] = _traced_attention("merge_states", _fake_merge)
+TRACED["merge_states"] = _traced_attention("merge_states", _fake_merge, native=False)
 TRACED["append"] = _traced_append()

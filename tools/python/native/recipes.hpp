@@ -27,6 +27,8 @@ class Layout {
     void add(std::int64_t count, const std::int64_t* numbers) {
         for (std::int64_t i = 0; i < count; ++i) add(static_cast<std::uint64_t>(numbers[i]));
     }
+    // Has it no more fit.
+    void outgrow() { count_ = words_.size() + 1; }
     bool fits() const { return count_ <= words_.size(); }
     bool operator==(const Layout& other) const {
         return count_ == other.count_ &&
@@ -75,6 +77,7 @@ class Recipe {
         }
     };
     void copy_to(Arguments& arguments) const;
+    const Arguments& taught() const { return arguments_; }
 
     // Enqueues the kernels on the stream. What was bound serves again unless the workspace is another one, or
     // a tensor of lengths or pages. False where it cannot be done here.

@@ -31,29 +31,60 @@ typedef struct attnsmith_torch_functions {
     void (*unlock)(int);
 } attnsmith_torch_functions;
 
-/* All that calls of one layout share: the arguments of attnsmith_run without pointers, copied, and what is
- * made for the caller. */
+/* What the kernel of an operator does with one of its arguments. */
+enum {
+    ATTNSMITH_TORCH_NUMBER = 0, /* a number or a bool that the layout has */
+    ATTNSMITH_TORCH_TENSOR = 1, /* of `field`: a number of python/fields.hpp */
+    ATTNSMITH_TORCH_STRING = 2, /* a word that the layout has */
+    ATTNSMITH_TORCH_MASK = 3    /* a tensor with which the call is one of torch's own kernel by cuDNN */
+};
+typedef struct attnsmith_torch_argument {
+    int32_t kind, is_optional, field;
+} attnsmith_torch_argument;
+
+/* An operator, "space::name". A call that its kernel does not serve goes to the operator `other`, which the
+ * package has in Python, with the same arguments, but ints in the place of words, the addresses of their text
+ * or 0 for none, and with those results that are tensors.
+ *
+ * results: a letter each. o, lse of l (undefined where a recipe has none), u an undefined tensor, q and k the
+ * lengths of these ([batch, heads, tokens, head_dim]), and what dropout would need: s and i scalars of uint64
+ * and int64, S two numbers of uint64, e an empty tensor of q's dtype. */
+typedef struct attnsmith_torch_operator {
+    size_t size;
+    const char *space, *name, *other;
+    const attnsmith_torch_argument* arguments;
+    size_t argument_count;
+    const char* results;
+    int32_t refuses_gradients; /* in grad mode its calls are Python's, which looks at the tensors */
+} attnsmith_torch_operator;
+
+/* All that calls of one layout share: the arguments of attnsmith_run, copied, and what is made for the
+ * caller. Pointers are those of the call that teaches, by which what is its own is told from what Python
+ * made. */
 typedef struct attnsmith_torch_recipe {
     size_t size;
     const attnsmith_kernel* kernel; /* the package keeps it until attnsmith_torch_forget() */
     const attnsmith_tensors* tensors;
     const attnsmith_batch* batch;
     size_t workspace_bytes;
+    int64_t values_offset; /* bytes from k to v, where v lies in k's tensor, or -1 */
     size_t out_rank, lse_rank;
-    const int64_t *out_shape, *out_strides; /* elements; of q's dtype */
+    int32_t out_is_fp32;                    /* else o has q's dtype */
+    const int64_t *out_shape, *out_strides; /* elements */
     const int64_t* lse_shape;               /* row-major fp32; without axes where there is none */
 } attnsmith_torch_recipe;
 
 /* NULL, or the name of what is missing. Once, before all else. */
 ATTNSMITH_API const char* attnsmith_torch_open(const attnsmith_torch_functions* functions);
 
-/* Puts the kernels in the place of torch's for a dispatch key, "CUDA". A call that they do not serve goes to
- * the operator of the same name in the namespace attnsmith, which has the same schema. 0 where torch refuses.
- */
-ATTNSMITH_API int32_t attnsmith_torch_activate(const char* dispatch_key);
-ATTNSMITH_API void attnsmith_torch_deactivate(void);
+/* Has a kernel serve an operator for a dispatch key, such as "CUDA". The operator's number, or -1 where torch
+ * refuses. */
+ATTNSMITH_API int32_t attnsmith_torch_add(const attnsmith_torch_operator* description,
+                                          const char* dispatch_key);
+/* Puts back what was there before. */
+ATTNSMITH_API void attnsmith_torch_remove(int32_t number);
 
-/* In such an operator, by the thread that called it: what the next calls of this layout need. */
+/* In an operator of Python, by the thread that called it: what the next calls of this layout need. */
 ATTNSMITH_API void attnsmith_torch_learn(const attnsmith_torch_recipe* recipe);
 /* The scratch memory of a GPU and stream, whose first bytes are zero. The package keeps it until it gives
  * another or calls attnsmith_torch_forget(). */
@@ -64,8 +95,7 @@ ATTNSMITH_API void attnsmith_torch_forget(void);
 /* In such an operator: it failed with this exception (three objects of Python), which the caller gets. */
 ATTNSMITH_API void attnsmith_torch_fail(void* type, void* value, void* traceback);
 
-/* Calls that were served so far by the kernel of an operator: 0 _scaled_dot_product_flash_attention, 1
- * _flash_attention_forward, 2 _scaled_dot_product_cudnn_attention. */
+/* Calls that an operator's kernel has served so far. */
 ATTNSMITH_API uint64_t attnsmith_torch_served(int32_t number);
 
 #ifdef __cplusplus

@@ -1,0 +1,122 @@
+"""Operators of torch with kernels in C++, over operators in Python that have the calls that these do not serve."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Callable, Dict, List, Optional
+
+import torch
+
+from . import _reports, _torch_kernels
+from ._torch_kernels import Kernels
+from .errors import Unsupported
+
+_registry: Any = torch.library  # whose functions say no types
+
+
+class Operators:
+    """Operators of one namespace, for a dispatch key such as "CUDA". Those in Python are in the namespace attnsmith, with a name
+    that begins with one underscore more, if it is that namespace."""
+
+    def __init__(self, native: Kernels, space: str, key: str) -> None:
+        self._native, self._space, self._key = native, space, key
+        self._others = _registry.Library("attnsmith", "FRAGMENT")
+        self._numbers: Dict[str, int] = {}
+        self._counted: Dict[str, int] = {}
+
+    def add(self, schema: Any, kernel: Callable[..., Any], results: str, refuses_gradients: bool = False) -> bool:
+        """`schema`: the operator's. `kernel(keys, *arguments)`: its kernel in Python, which gives its results; those that are
+        tensors go on. `results`: by letters of interface.h. Whether torch takes it."""
+        name = schema.name.rpartition("::")[2]
+        other = f"_{name}" if self._space == "attnsmith" else name
+        tensors = [i for i, letter in enumerate(results) if letter not in "qk"]
+        words = [i for i, argument in enumerate(schema.arguments) if "str" in str(argument.type)]
+        gives = ", ".join(["Tensor"] * len(tensors))
+        self._others.define(f"{other}({_listed(schema.arguments)}) -> {gives if len(tensors) == 1 else f'({gives})'}")
+        self._others.impl(other, _or_fail(self._native, kernel, tensors, words), self._key, with_keyset=True)
+        number = self._native.add(self._space, schema, f"attnsmith::{other}", results, self._key, refuses_gradients)
+        if number is None:
+            return False
+        self._numbers[name] = number
+        self._counted[name] = self._native.served(number)
+        return True
+
+    def remove(self) -> None:
+        """Puts back what was there before."""
+        for number in self._numbers.values():
+            self._native.remove(number)
+        self._native.forget()
+        self._others._destroy()
+
+    def served(self) -> Dict[str, int]:
+        """Calls that no Python has seen since reset()."""
+        counts = {name: self._native.served(number) - self._counted[name] for name, number in self._numbers.items()}
+        return {name: count for name, count in counts.items() if count}
+
+    def reset(self) -> None:
+        self._counted = {name: self._native.served(number) for name, number in self._numbers.items()}
+
+
+def _listed(arguments: List[Any]) -> str:
+    """Arguments as a schema has them, without defaults, and with the addresses of words."""
+    listed = []
+    for argument in arguments:
+        if argument.kwarg_only and "*" not in listed:
+            listed.append("*")
+        kind = str(argument.type)
+        if kind.startswith("Optional["):
+            kind = kind[len("Optional["):-1] + "?"
+        listed.append(f"{'int' if kind.startswith('str') else kind} {argument.name}")
+    return ", ".join(listed)
+
+
+def _or_fail(native: Kernels, kernel: Callable[..., Any], tensors: List[int], words: List[int]) -> Callable[..., Any]:
+    """Gives those of the results that are `tensors`; of the arguments `words` have addresses. torch's C interface would print an
+    exception and lose it: the library gets it apart, and throws it."""
+    nothing = [torch.empty(0) for _ in tensors]
+
+    def call(keys: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            if words:
+                given = list(arguments)
+                for i in words:
+                    given[i] = ctypes.string_at(given[i]).decode() if given[i] else None
+                arguments = tuple(given)
+            results = kernel(keys, *arguments, **options)
+            given = [results[i] for i in tensors]
+        except BaseException as error:
+            native.fail(error)
+            given = nothing
+        return given[0] if len(given) == 1 else tuple(given) if given else None
+
+    return call
+
+
+def working_kernels() -> Optional[Kernels]:
+    """The library, if an exception of Python comes through it and through torch, which is tried once."""
+    native = _torch_kernels.kernels(torch)
+    if native is None or native.is_tried:
+        return native
+    thrown = Unsupported("a trial")
+
+    def throw(*arguments: Any) -> Any:
+        raise thrown
+
+    space = _registry.Library("attnsmith", "FRAGMENT")
+    operators = Operators(native, "attnsmith", "CPU")
+    try:
+        space.define("_trial(Tensor q) -> Tensor")
+        if operators.add(torch.ops.attnsmith._trial.default._schema, throw, "o"):
+            torch.ops.attnsmith._trial(torch.empty(1))
+    except Unsupported as error:
+        native.is_tried = error is thrown
+    except Exception:
+        pass
+    finally:
+        operators.remove()
+        space._destroy()
+    if native.is_tried:
+        return native
+    _reports.warn(f"exceptions do not come through torch {torch.__version__} from C++: calls are served in Python")
+    _torch_kernels.give_up(native)
+    return None
