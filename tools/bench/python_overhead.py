@@ -123,6 +123,10 @@ def cases(attnsmith):
     swapped_q, swapped_k = dense_q.transpose(1, 2), dense_k.transpose(1, 2)
     operator = torch.ops.attnsmith.attention
     sdpa, own = torch.nn.functional.scaled_dot_product_attention, attnsmith.torch.scaled_dot_product_attention
+    # Graphs of one call, which torch's inductor runs: those of SDPA name torch's operator, whose kernel is switched.
+    graphs = {name: torch.compile(function, dynamic=False) for name, function in (
+        ("attention", lambda q, k, v: attnsmith.attention(q, k, v, causal=True)),
+        ("sdpa", lambda q, k, v: sdpa(q, k, v, is_causal=True, enable_gqa=True)))}
     peers, flash, flashinfer = {}, peer("fa3"), peer("flashinfer")
     if flash:
         peers["FlashAttention-3, flash_attn_func"] = lambda: flash.flash_attn_func(dense_q, dense_k, dense_k, causal=True)
@@ -148,6 +152,9 @@ def cases(attnsmith):
         "attnsmith.torch sdpa": lambda: own(swapped_q, swapped_k, swapped_k, is_causal=True, enable_gqa=True),
         **{f"{where}sdpa, {name}": functools.partial(sdpa, *tensors, is_causal=causal)
            for name, (tensors, causal) in layouts().items() for where in ("torch's own ", ACTIVATED)},
+        "compiled attention()": lambda: graphs["attention"](dense_q, dense_k, dense_k),
+        **{f"{where}compiled sdpa": lambda: graphs["sdpa"](swapped_q, swapped_k, swapped_k)
+           for where in ("torch's own ", ACTIVATED)},
         **peers,
         "torch.empty_like, for scale": lambda: torch.empty_like(dense_q),
     }

@@ -187,6 +187,47 @@ print("with", flush=True)
         torch.library.opcheck(torch.ops.attnsmith.append.default, (k, k.clone(), *caches),
                               {"slot_mapping": slots, "page_order": "NHD"}, test_utils=tests)
 
+    def test_operators_in_cpp_have_the_bits_of_the_functions(self):
+        """The first two calls of a layout are Python's, the others the library's."""
+        import attnsmith.torch  # which defines the operators  # noqa: F401
+        from attnsmith import _torch_ops
+        self.assertIsNotNone(_torch_ops._native, "there is no libattnsmith_torch, or torch refuses it")
+        q, k_pages, v_pages, table, lens = self.paged()
+        pages = torch.stack((k_pages, v_pages), 1)
+        flat = [self.randn(70, 8, 64), self.randn(203, 2, 64), self.randn(203, 2, 64)]
+        ends = [torch.tensor(numbers, device="cuda", dtype=torch.int32) for numbers in ((0, 5, 69, 70), (0, 9, 73, 203))]
+        latents = self.randn(7, 16, 576)
+        sinks, slopes = (torch.rand(8, device="cuda") for _ in range(2))
+        calls = {
+            "attention": [(self.dense(), {}), (self.dense(), {"causal": True, "softcap": 20.0, "sinks": sinks}),
+                          (self.dense(5, 3000), {"alibi_slopes": slopes, "scale": 0.2, "o_dtype": "fp32"}),
+                          (self.dense(), {"kv_lens": torch.tensor([50, 21], device="cuda", dtype=torch.int32)})],
+            "varlen_attention": [((*flat, *ends), {"max_q_len": 64, "max_kv_len": 130}), ((*flat, *ends), {"causal": True})],
+            "paged_attention": [((q, k_pages, v_pages, table, lens), {}), ((q, pages, None, table, lens), {"page_order": "NHD"})],
+            "mla_attention": [((self.randn(3, 16, 576), latents, table, lens), {"scale": 0.1})]}
+        for name, given in calls.items():
+            function = getattr(attnsmith, name)
+            for tensors, words in given:
+                for with_lse in (False, True):
+                    with self.subTest(name, with_lse=with_lse, **{word: str(words[word])[:20] for word in words}):
+                        plain = (tensors[0], tensors[1] if tensors[2] is None else tensors[1:3], *tensors[3:]) \
+                            if name == "paged_attention" else tensors
+                        operator = getattr(torch.ops.attnsmith, f"{name}_with_lse" if with_lse else name)
+                        to_out = getattr(torch.ops.attnsmith, f"{name}_out_with_lse" if with_lse else f"{name}_out")
+                        before = sum(_torch_ops._native.served().values())
+                        for i in range(4):
+                            tensors[0].mul_(-1.5)
+                            wanted = function(*plain, return_lse=with_lse, **words)
+                            got = operator(*tensors, **words)
+                            out = torch.empty_like(wanted[0] if with_lse else wanted)
+                            lse = to_out(out, *tensors, **words)
+                            for one, other in zip(*((result if with_lse else (result,)) for result in (got, wanted))):
+                                self.assertTrue(torch.equal(one, other), i)
+                            self.assertTrue(torch.equal(out, wanted[0] if with_lse else wanted), i)
+                            if with_lse:
+                                self.assertTrue(torch.equal(lse, wanted[1]), i)
+                        self.assertGreaterEqual(sum(_torch_ops._native.served().values()) - before, 4)
+
     def test_a_gradient_is_refused(self):
         import attnsmith.torch  # which defines the operators  # noqa: F401
         q, k, v = self.dense()
