@@ -11,15 +11,26 @@ TRACEABLE: Dict[str, Callable[..., Any]] = {}
 
 def is_tracing() -> bool:
     """Whether torch.compile or torch.export traces the caller, which a program without torch does not."""
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.compiler.is_compiling()
+    return (_torch is not None or _met_torch()) and bool(_torch.compiler.is_compiling())
+
+
+_torch: Any = None
+_modes: Any = None  # how many of torch's dispatch modes are active
 
 
 def wants_operators() -> bool:
     """Whether something looks at the operators that are called: what traces the caller, or one of torch's dispatch modes, such
     as that of make_fx or of fake tensors, to which a launch is nothing."""
-    if is_tracing():
-        return True
-    torch = sys.modules.get("torch")
-    modes = getattr(getattr(torch, "_C", None), "_len_torch_dispatch_stack", None)
-    return modes is not None and modes() > 0
+    if _torch is None and not _met_torch():
+        return False
+    return _torch.compiler.is_compiling() or _modes() > 0
+
+
+def _met_torch() -> bool:
+    global _torch, _modes
+    torch: Any = sys.modules.get("torch")
+    if getattr(torch, "compiler", None) is None:  # not there, or being imported
+        return False
+    _modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+    _torch = torch
+    return True
