@@ -123,7 +123,8 @@ class DeviceGuard {
 bool current_stream(std::int32_t device, void*& stream) {
     const State& all = state();
     int status = 0;
-    return all.torch.aoti_torch_get_current_cuda_stream(device, &stream) == 0 &&
+    return all.torch.aoti_torch_get_current_cuda_stream != nullptr && all.functions.is_capturing != nullptr &&
+           all.torch.aoti_torch_get_current_cuda_stream(device, &stream) == 0 &&
            all.functions.is_capturing(stream, &status) == 0 && status == 0;
 }
 
