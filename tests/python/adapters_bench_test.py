@@ -301,7 +301,8 @@ class Command(unittest.TestCase):
         self.assertIn("skipped: ", done.stdout)
 
     def test_bad_words_are_refused(self):
-        for arguments in (("--modes", "backward"), ("--models", "("), ("--rounds", "5"), ("--seconds", "0")):
+        for arguments in (("--modes", "backward"), ("--modes", ""), ("--models", "("), ("--models", "no such model", "--list"),
+                          ("--rounds", "5"), ("--seconds", "0")):
             with mock.patch("sys.stderr"), self.assertRaises(SystemExit) as raised:
                 adapters.main(arguments)
             self.assertEqual(raised.exception.code, 2, arguments)

@@ -169,6 +169,11 @@ class Backend(unittest.TestCase):
                     torch.testing.assert_close(sums[..., 0], wanted[1].float())
         self.assertEqual(attnsmith.torch.report(), {"served": {CUDNN: 4}, "passed_on": []})
 
+    def test_strict_is_a_bool(self):
+        for strict in ("yes", 1, None):
+            with self.assertRaisesRegex(attnsmith.InvalidRequest, "^strict: "):
+                attnsmith.torch.activate(strict=strict)
+
     def test_masks_are_cudnns_own(self):
         """As they are without attnsmith: they are not counted, and no error where nothing is to be passed on."""
         attnsmith.torch.activate(strict=True)

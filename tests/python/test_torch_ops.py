@@ -201,6 +201,12 @@ class Operators(unittest.TestCase):
                                  ((2, 4, 9, 16), (2, 4, 5, 16), "value")):
             with self.assertRaisesRegex(attnsmith.InvalidRequest, f"{name}.shape"):
                 attnsmith.torch._traced(q, q.new_empty(key), q.new_empty(value), True, None, True)
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        with FakeTensorMode():
+            q = torch.empty(2, 4, 3, 16, dtype=torch.bfloat16, device="cuda")
+            for words in ({"is_causal": 1}, {"enable_gqa": "x"}):
+                with self.assertRaisesRegex(attnsmith.InvalidRequest, f"^{list(words)[0]}: "):
+                    attnsmith.torch.scaled_dot_product_attention(q, q, q, **words)
 
     def test_an_export_says_what_is_written_to(self):
         class Module(torch.nn.Module):

@@ -21,7 +21,7 @@ differ, if SDPA's own are not finite, or if a model fails.
 
 The first run compiles kernels, which takes most of its time: --prepare does that, and times nothing.
 
-ATTNSMITH_LIBRARY, or an installed wheel, is what is measured.
+The installed wheel is measured, or the build that the variables in tools/python/README.md name.
 """
 
 import argparse
@@ -443,6 +443,8 @@ def parser():
 
     def modes(text):
         words = [word for word in text.split(",") if word]
+        if not words:
+            raise argparse.ArgumentTypeError("no mode is given; there are %s" % ", ".join(MODES))
         for word in words:
             if word not in MODES:
                 raise argparse.ArgumentTypeError("%r is none of %s" % (word, ", ".join(MODES)))
@@ -515,8 +517,12 @@ def adapters_of(chosen):
 
 
 def main(argv=None):
-    options = parser().parse_args(argv)
+    made = parser()
+    options = made.parse_args(argv)
     chosen, skipped = select(options.models, options.modes)
+    if not chosen and not skipped:
+        made.error("no model has %r in its name and one of the modes %s: see --list" % (
+            options.models.pattern, ", ".join(options.modes)))
     if options.list:
         print("\n".join(listing(chosen, skipped)))
         return 0
@@ -528,8 +534,6 @@ def main(argv=None):
     attnsmith = adapters_of(chosen)
     gc.freeze()  # so that collecting between models does not look at all the packages again
     warnings.filterwarnings("ignore", "attnsmith passes")  # the rows say it
-    # torch's cache of traced graphs does not know which backend of SDPA was chosen when they were traced.
-    importlib.import_module("torch._functorch.config").enable_autograd_cache = False
     document = {"schema": SCHEMA, "device": torch.cuda.get_device_name(), "torch": torch.__version__,
                 "attnsmith": attnsmith.__version__, "versions": adapter_models.versions(), "skipped": skipped, "cases": []}
     print("%s, torch %s, attnsmith %s, %s" % (

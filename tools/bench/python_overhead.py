@@ -5,8 +5,8 @@ The problems are tiny, so that the GPU is never behind. Each round enqueues CALL
 the timed part; rounds go over all cases in turn, so that a disturbance of the host meets all of them. Printed are the
 median and the least over the rounds, in microseconds a call, and the same as multiples of an empty call through ctypes:
 hosts differ several times over, these multiples much less. "for scale" are costs that no binding gets below. Beside
-them stand FlashAttention-3's and FlashInfer's own functions where PYTHONPATH has them. ATTNSMITH_LIBRARY, or an installed
-wheel, is what is measured.
+them stand FlashAttention-3's and FlashInfer's own functions where PYTHONPATH has them. The installed
+wheel is measured, or the build that the variables in tools/python/README.md name.
 """
 
 import argparse
@@ -166,6 +166,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=51)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.calls < 1 or arguments.rounds < 1:
+        parser.error("--calls and --rounds are whole numbers from 1 on")
     if is_skipped():
         return SKIPPED
     attnsmith = import_attnsmith()

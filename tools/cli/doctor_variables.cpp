@@ -65,7 +65,9 @@ std::vector<Finding> compiler_environment_findings() {
 }
 
 std::vector<Finding> unknown_variable_findings() {
-    std::vector<std::string_view> known{"ATTNSMITH_LIBRARY"};  // which the Python package reads
+    // Those that the Python package reads, with the files of a build.
+    std::vector<std::string_view> known{"ATTNSMITH_LIBRARY", "ATTNSMITH_NATIVE_MODULE",
+                                        "ATTNSMITH_TORCH_LIBRARY", "ATTNSMITH_JAX_LIBRARY"};
     for (const Explained& variable : kVariables) known.push_back(variable.name);
     std::vector<Finding> findings;
     for (char* const* entry = environ; *entry != nullptr; ++entry) {

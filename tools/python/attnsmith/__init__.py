@@ -5,8 +5,8 @@
 
 The plain functions find, bind and launch in one call. ``Runtime`` -> ``Kernel`` -> ``Call`` are the three steps by
 themselves, for engines; ``plan`` shows what would run and why; ``prewarm`` compiles all of a model's kernels without a
-GPU. ``attnsmith.torch`` has torch's scaled_dot_product_attention, ``attnsmith.jax`` what jax.jit compiles. Errors:
-``attnsmith.errors``.
+GPU. ``attnsmith.torch.activate()`` serves torch's scaled_dot_product_attention, ``attnsmith.transformers.register()`` models
+of transformers, and ``attnsmith.jax`` has functions for jax.jit. Errors: ``attnsmith.errors``.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ _SYNONYMS = {"cache": "cache_dirs", "cache_path": "cache_dirs", "sm_scale": "sca
              "cu_seqlens_q": "q_indptr", "cu_seqlens_k": "kv_indptr", "max_seqlen_q": "max_q_len",
              "max_seqlen_k": "max_kv_len", "cache_seqlens": "kv_lens", "seq_lens": "kv_lens", "s_aux": "sinks",
              "dry_run": "compile=False", "specs": "requests"}
+# Arguments that other functions have: not a near miss where they are not taken.
+_ELSEWHERE = frozenset(("k_scale", "v_scale", "kv_dtype", "return_status", "out", "stream"))
 
 
 def named(function: _Function) -> _Function:
@@ -81,8 +83,8 @@ def check_fit(function: Callable[..., Any], arguments: "tuple[Any, ...]", words:
 
 def refuse_unknown(name: str, title: str, known: Iterable[str]) -> NoReturn:
     known = list(known)
-    near = _SYNONYMS.get(name)
-    if near is None or near.partition("=")[0] not in known:
+    near = None if name in _ELSEWHERE else _SYNONYMS.get(name)
+    if name not in _ELSEWHERE and (near is None or near.partition("=")[0] not in known):
         near = next(iter(difflib.get_close_matches(name, known, 1)), None)
     raise InvalidRequest(name, f"an argument of {title}()", f"{near} (did you mean that?)" if near else
                          f"one of {', '.join(known)}") from None

@@ -17,7 +17,9 @@ _LARGEST_HEAD_DIM = 256
 
 def why_not(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Optional[str]:
     """What the backward of torch's flash attention does not take, or None."""
-    if q.device.type != "cuda" or torch.cuda.get_device_capability(q.device) < (8, 0):
+    if q.device.type != "cuda":
+        return f"tensors on {q.device}"
+    if torch.cuda.get_device_capability(q.device) < (8, 0):
         return "a GPU before sm_80"
     if q.dtype not in (torch.float16, torch.bfloat16) or not q.dtype == k.dtype == v.dtype:
         return f"{q.dtype}"

@@ -20,7 +20,8 @@ def load() -> Any:
     if file is None:
         return importlib.import_module("._native", __package__)
     spec = importlib.util.spec_from_file_location(f"{__package__}._native", file)
-    assert spec is not None and spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is no Python extension module")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -36,8 +36,8 @@ def check_order(name: str, value: Any) -> None:
 
 def flag(name: str, value: Any) -> bool:
     """A bool, of Python or numpy. Raises InvalidRequest for all else, 0 and 1 too, as torch does."""
-    if value.__class__ is bool:
-        return bool(value)
+    if isinstance(value, bool):
+        return value
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.bool_):
         return bool(value)

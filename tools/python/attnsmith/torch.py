@@ -1,9 +1,9 @@
-"""attnsmith under torch's own words, and in the place of torch's flash attention and attention by cuDNN.
+"""attnsmith with torch's arguments, and in the place of torch's flash attention and cuDNN.
 
     import attnsmith.torch
     attnsmith.torch.activate()     # torch.nn.functional.scaled_dot_product_attention and varlen_attn run on attnsmith
 
-``scaled_dot_product_attention`` is torch's function by itself, for a call or two.
+``scaled_dot_product_attention`` is torch's function, forward only, for single calls.
 """
 
 from __future__ import annotations
@@ -24,22 +24,26 @@ from ._views import View
 from .errors import InvalidRequest, Unsupported
 
 
+__all__ = ("activate", "deactivate", "report", "reset", "scaled_dot_product_attention")
+
 _deactivate: Optional[Callable[[], None]] = None
 
 
 @named
 def activate(*, strict: bool = False) -> None:
-    """Has attnsmith compute what torch sends to its flash attention and to its attention by cuDNN:
-    torch.nn.functional.scaled_dot_product_attention, torch.nn.attention.varlen.varlen_attn, nested tensors, in eager
+    """Lets attnsmith compute the calls that torch sends to its flash attention or to cuDNN: those of
+    torch.nn.functional.scaled_dot_product_attention, torch.nn.attention.varlen.varlen_attn and nested tensors, in eager
     mode and in compiled graphs.
 
-    In training o and the log-sum-exp are attnsmith's and the gradients torch's. What attnsmith does not serve, such as
-    dropout, goes on to torch's own kernel, and report() says so; strict: it raises Unsupported instead. Which backend a
-    call goes to stays torch's choice: calls with attn_mask, or those that torch sends to another backend, are torch's.
+    In training, attnsmith computes the output and the log-sum-exp, and torch's backward the gradients. Calls that attnsmith
+    does not support, such as dropout, are passed on to torch's own kernel, and report() counts them. With strict=True they
+    raise Unsupported instead. torch still chooses the backend of each call. Calls with attn_mask, and calls that torch sends
+    to another backend, do not change; report() and strict do not see them.
 
-    Warns where nothing can be served, since there is no GPU or both backends are switched off. Raises Unsupported where
-    torch has no registry of flash attention, before 2.11.
+    Warns if nothing can be served, because there is no GPU or both backends are switched off. Raises Unsupported before torch
+    2.11.
     """
+    strict = flag("strict", strict)
     try:
         import torch
     except ImportError as error:
@@ -74,7 +78,7 @@ def activate(*, strict: bool = False) -> None:
 
 @named
 def deactivate() -> None:
-    """Gives torch the kernels back that it had before."""
+    """Undoes activate(): torch's own kernels run again, or the implementation that was active before."""
     global _deactivate
     undo, _deactivate = _deactivate, None
     if undo is not None:
@@ -87,15 +91,20 @@ def report() -> Dict[str, Any]:
 
     Calls that a CUDA graph replays are not counted again.
     """
-    from . import _torch_backend
-    return _torch_backend.served.report()
+    return _backend("report").served.report()
 
 
 @named
 def reset() -> None:
     """Counts from 0 again."""
-    from . import _torch_backend
-    _torch_backend.served.reset()
+    _backend("reset").served.reset()
+
+
+def _backend(function: str) -> Any:
+    try:
+        return importlib.import_module("._torch_backend", __package__)
+    except ImportError as error:
+        raise missing(f"attnsmith.torch.{function}()", "PyTorch", "torch", error) from error
 
 
 def _as_batch(view: View, name: str) -> View:
@@ -141,14 +150,14 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
         raise Unsupported("attn_mask is not supported; is_causal is, and attnsmith.attention has causal, window, "
                           "kv_lens and alibi_slopes")
     if dropout_p:
-        raise Unsupported(f"dropout_p {dropout_p} is not supported: there is no training; pass 0.0")
+        raise Unsupported(f"dropout_p {dropout_p} is not supported: this function is forward only; pass 0.0")
+    is_causal, enable_gqa = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa)
     if wants_operators():
         return _traced(query, key, value, is_causal, scale, enable_gqa)
     if not isinstance(_frameworks.of(query, "query"), Torch):
         raise InvalidRequest("query", f"an object of type {type(query).__name__}", "a torch.Tensor")
     return attend(_SDPA, (query, key, value, None, None, None),
-                  (flag("is_causal", is_causal), None, None, None, scale, False, "default", "default",
-                   None, flag("enable_gqa", enable_gqa)), None)
+                  (is_causal, None, None, None, scale, False, "default", "default", None, enable_gqa), None)
 
 
 def _check_shapes(query: Any, key: Any, value: Any) -> None:

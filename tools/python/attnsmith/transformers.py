@@ -6,10 +6,12 @@
 
 Grouped heads, sliding windows, softcap, attention sinks, values of other head dims than the keys, padding on either
 side, sequences packed by position_ids or cu_seq_lens, dynamic and static caches, continuous batching by
-``generate_batch`` and torch.compile are served. Masks that are none of these (of images, of chunks longer than they
-may be, of four axes) and dropout are passed on to torch's SDPA by way of transformers, and so is training but for sliding
-windows and sequences that are packed by cu_seq_lens; ``report()`` counts
-both, and ``register(strict=True)`` makes it an error. What SDPA would drop, softcap and sinks, is an error then, too.
+``generate_batch`` and torch.compile are served.
+
+Other masks (images, four axes, sequences longer than a chunk) and dropout are passed on to transformers' SDPA. So is
+training, except with sliding windows and with sequences packed by cu_seq_lens. ``report()`` counts what was served and what
+was passed on. ``register(strict=True)`` makes passing on an error. Softcap and sinks are always errors in a call that
+would be passed on, because SDPA has neither.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ try:
     from transformers import __version__ as transformers_version
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 except ImportError as error:
-    raise missing("attnsmith.transformers", "PyTorch and transformers", "torch transformers", error) from error
+    raise missing("attnsmith.transformers", "PyTorch and transformers 5", "torch 'transformers>=5'", error) from error
 
 from . import _gradients, _heads_first, _reports, _spans, _transformers_masks, functions
 from ._arguments import named
-from ._options import to_either_side
+from ._options import flag, to_either_side
 from ._served import Served
 from ._tracing import is_tracing
 from ._transformers_masks import Said
@@ -51,15 +53,16 @@ def register(name: str = "attnsmith", *, strict: bool = False) -> None:
     package `kernels`, which finds it by the variable LOCAL_KERNELS. Importing this module adds an entry there, and
     register() adds it again if it is gone.
 
-    strict: what is passed on to SDPA otherwise raises attnsmith.Unsupported, which says why.
+    strict: a call that would be passed on to SDPA raises attnsmith.Unsupported with the reason. It holds for all registered
+    names; the last register() decides.
 
-    From transformers 5.23 on generate_batch itself refuses names that it does not know; there take
-    "attnsmith/flash3-attnsmith".
+    From transformers 5.23 on, generate_batch rejects names that it does not know; use "attnsmith/flash3-attnsmith" there.
 
-    Tested with transformers 5.17.0 and 5.24.0 (TESTED); any other version is said once, as a warning.
+    Tested with transformers 5.17.0 and 5.24.0 (TESTED); warns once under any other version.
 
     Raises InvalidRequest for a name that transformers has already.
     """
+    strict = flag("strict", strict)
     if not isinstance(name, str) or not name or "|" in name or _is_taken(name):
         raise InvalidRequest("name", repr(name), "a name that transformers does not have, without |")
     _warn_of_version(transformers_version)
@@ -82,7 +85,7 @@ _warned: Set[str] = set()
 
 @named
 def unregister(name: str = "attnsmith") -> None:
-    """Takes back what register(name) did. Models that have this attn_implementation are to be given another before.
+    """Undoes register(name). Give models with this attn_implementation another one first.
 
     Raises InvalidRequest for a name that was not registered.
     """
