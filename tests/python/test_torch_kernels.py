@@ -5,7 +5,10 @@ import gc
 import math
 import pathlib
 import resource
+import signal
 import subprocess
+import sys
+import threading
 import traceback
 import types
 import unittest
@@ -52,9 +55,13 @@ class Kernels(unittest.TestCase):
         self.addCleanup(self.native.forget)
         self.operators = Operators(self.native, "aten", "CPU")
         self.addCleanup(self.operators.remove)
+        self.results = _torch_backend._RESULTS
+        self.add_operators()
+
+    def add_operators(self):
         for name, kernel in ((SDPA, self.sdpa_in_python), (FLASH, self.flash_in_python), (CUDNN, self.cudnn_in_python)):
             schema = getattr(torch.ops.aten, name).default._schema
-            self.assertTrue(self.operators.add(schema, kernel, _torch_backend._RESULTS[name]))
+            self.assertTrue(self.operators.add(schema, kernel, self.results[name]))
 
     def set_workspace(self, nbytes):
         self.native._library.attnsmith_torch_set_workspace(-1, None, ctypes.addressof(self.workspace), nbytes)
@@ -358,6 +365,74 @@ class Kernels(unittest.TestCase):
         del self.teach
         self.assert_alike(*self.twice(lambda: self.sdpa(q, q, q)))
 
+    def test_a_lack_of_stack_is_pythons_error(self):
+        """torch would look for the words of such an exception until the stack is gone."""
+        q = self.randn(1, 1, 1, 8)
+        self.teaches = False
+        self.sdpa(q, q, q)
+
+        def deep(frames):
+            return self.sdpa(q, q, q) if not frames else deep(frames - 1)
+
+        limit = sys.getrecursionlimit()
+        for frames in range(limit - 120, limit):
+            try:
+                deep(frames)
+            except RecursionError:
+                pass
+
+    def test_an_interrupt_is_pythons(self):
+        q = self.randn(1, 1, 1, 8)
+        self.teaches = False
+
+        class Alarm(BaseException):
+            pass
+
+        def ring(number, frame):
+            raise Alarm
+
+        before = signal.signal(signal.SIGALRM, ring)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+        rung = others = 0
+        for _ in range(300):
+            signal.setitimer(signal.ITIMER_REAL, 0.0005)
+            try:
+                while True:
+                    self.sdpa(q, q, q)
+            except Alarm:
+                rung += 1
+            except RuntimeError:
+                others += 1
+        # Not all: one that comes between the look for it and the operator is torch's to lose.
+        self.assertGreater(rung, 10 * others)
+
+    def test_kernels_come_and_go_while_they_are_called(self):
+        q, stop, failures = self.randn(1, 2, 3, 8), threading.Event(), []
+        wanted = by_hand(*[q.transpose(1, 2)] * 3, False, 8 ** -0.5)[0].transpose(1, 2)
+
+        def work():
+            while not stop.is_set():
+                try:
+                    torch.testing.assert_close(self.sdpa(q, q, q)[0], wanted)
+                except NotImplementedError:  # torch has no kernel for the CPU
+                    pass
+                except BaseException as error:
+                    failures.append(error)
+                    return
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(150):
+            self.operators.remove()
+            self.add_operators()
+            self.set_workspace(64)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+
     def test_exceptions_are_given_back(self):
         class Big(Exception):
             pass
@@ -498,6 +573,10 @@ class Kernels(unittest.TestCase):
         self.teaches = False
         word = "x" * 100_000
         with torch.no_grad():
+            plain(q, q, q, precision="default")
+            self.met.clear()
+            plain(q, q, q, precision="default\0junk")
+            self.assertEqual(self.met[0]["precision"], "default?junk")  # which is refused, and what is before it would not be
             for i in range(600):
                 if i == 100:
                     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -110,6 +110,12 @@ class Native(unittest.TestCase):
             self.assert_right(self.attend(self.q * factor, self.k, self.v * factor), self.q * factor, self.k, self.v * factor)
         self.assertEqual((self.module.served() - before, self.host.binds), (3, 1))  # bound once
 
+    def test_negated_views_are_pythons(self):
+        for dtype in (torch.float16, torch.bfloat16, torch.float32):
+            q = torch._neg_view(torch.ones(2, 5, 4, 16, dtype=dtype))
+            self.module.attend(self.form, (q, q, q, *[None] * 4), OPTIONS)
+            self.assertFalse(self.module.learn(self.form, (q, q, q, *[None] * 4), OPTIONS, *[None] * 11))
+
     def test_log_sums_and_outputs(self):
         self.teach(self.q, self.k, self.v, return_lse=True)
         results = self.attend(self.q, self.k, self.v)

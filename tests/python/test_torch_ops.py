@@ -268,6 +268,20 @@ class Operators(unittest.TestCase):
         with self.assertRaisesRegex(attnsmith.Unsupported, "vmap over attnsmith.attention"):
             torch.vmap(torch.ops.attnsmith.attention)(*[torch.zeros(3, 2, 8, 2, 64)] * 3)
 
+    def test_transforms_are_refused(self):
+        """Under which a gradient of zero would come out, with no error."""
+        import torch._subclasses.fake_tensor
+        operator = torch.ops.attnsmith.attention
+        with torch._subclasses.fake_tensor.FakeTensorMode():
+            q = torch.empty(1, 8, 4, 64, device="cuda", dtype=torch.float16)
+            for function in (operator, attnsmith.attention):
+                for transform in (lambda q, function=function: torch.func.grad(lambda q: function(q, q, q).sum())(q),
+                                  lambda q, function=function: torch.func.jvp(lambda q: function(q, q, q), (q,), (q,)),
+                                  lambda q, function=function: torch.func.vjp(lambda q: function(q, q, q), q)):
+                    with self.assertRaisesRegex(attnsmith.Unsupported, "torch.func's transforms of attnsmith.attention"):
+                        transform(q)
+            self.assertEqual(torch.func.functionalize(lambda q: operator(q, q, q))(q).shape, q.shape)
+
     def test_a_window_that_is_no_pair_is_refused_by_name(self):
         with self.mode():
             tensors = [self.tensor(2, 8, heads, 64) for heads in (4, 2, 2)]

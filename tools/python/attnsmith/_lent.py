@@ -50,12 +50,24 @@ class Lent:
     def lend(self, recipe: Recipe, torch: Torch, device: int, teach: Callable[[], Any]) -> None:
         """Lends what calls of a recipe need on the current stream of a GPU, and has the library learn it. Not for a layout that
         may never come again, a runtime that is not the current one any more, or a stream that stands for several or is being
-        captured."""
+        captured. Nor where it fails, such as for want of memory: the call that teaches has been served."""
+        try:
+            self._lend(recipe, torch, device, teach)
+        except Exception:  # an interrupt is the caller's
+            pass
+
+    def _lend(self, recipe: Recipe, torch: Torch, device: int, teach: Callable[[], Any]) -> None:
         stream, dispatch = torch.stream(device), dispatch_now()
         is_kept, is_current = recipe.blocks is not recipe.spare, recipe.spare is dispatch.blocks
         if not (is_kept and is_current) or stream == PER_THREAD_STREAM or torch.is_capturing():
             return
         with self._lock:
+            if os.getpid() != self._process:
+                if self._dispatch is not None:  # lent before the fork, whose memory the child has not
+                    return
+                self._process = os.getpid()
+            if dispatch_now() is not dispatch:
+                return
             if self._dispatch is not dispatch:
                 if self._dispatch is not None:  # else all was taken back, and to forget would undo this call's teach()
                     self.take_back()

@@ -21,7 +21,7 @@ from ._attend import recipes_of_calls
 from ._options import causal_from_the_top
 from ._served import Served
 from ._torch_kernels import Kernels
-from ._torch_operators import Operators, working_kernels
+from ._torch_operators import Operators, hold, working_kernels
 from .errors import InvalidRequest, Unsupported
 
 NAME = "attnsmith"
@@ -55,6 +55,7 @@ class Handle:
             warnings.filterwarnings("ignore", "Warning only once for all operators")
             for name in _SERVE:
                 self._kernels.impl(name, self._or_before(name, None), key, with_keyset=True, allow_override=True)
+                hold(f"aten::{name}", key)
         served.elsewhere = self._operators = None
         native = working_kernels()
         if native is not None:

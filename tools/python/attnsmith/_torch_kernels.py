@@ -29,7 +29,7 @@ class _Functions(Structure):
 
     _fields_ = [(name, c_size_t if name == "size" else c_void_p) for name in (
         "size", "torch_library", "cuda_library", *LAUNCHING, "is_capturing", "increment", "decrement", "lock",
-        "unlock")]
+        "unlock", "call", "fetch", "is_ready")]
 
 
 class _Recipe(Structure):
@@ -85,7 +85,7 @@ class Kernels:
             function = getattr(opened, f"attnsmith_torch_{name}")
             function.restype, function.argtypes = result, arguments
         # Called with the interpreter's lock held, which the others give away.
-        self._fail = ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.py_object, ctypes.py_object)(
+        self._fail = ctypes.PYFUNCTYPE(c_int32, ctypes.py_object, ctypes.py_object, ctypes.py_object)(
             address_of(opened.attnsmith_torch_fail))
         self._lent = Lent(opened.attnsmith_torch_set_workspace, opened.attnsmith_torch_forget)
 
@@ -104,9 +104,9 @@ class Kernels:
     def forget(self) -> None:
         self._lent.take_back()
 
-    def fail(self, error: BaseException) -> None:
-        """Has the caller of the operator that this thread is in get this exception."""
-        self._fail(type(error), error, error.__traceback__)
+    def fail(self, error: BaseException) -> bool:
+        """Has the caller of the operator that this thread is in get this exception. False where it is in none."""
+        return bool(self._fail(type(error), error, error.__traceback__))
 
     def learn(self, seen: Tuple[Recipe, List[int]], out: Any, lse: Any) -> None:
         """Has the next calls of this layout served without Python. For the operator that this thread is in, which made
@@ -159,7 +159,14 @@ def functions_for(torch: Any) -> _Functions:
     return _Functions(
         ctypes.sizeof(_Functions), of_torch._handle, cuda and cuda._handle, *launching(),
         driver and address_of(driver.cuStreamIsCapturing),
-        *map(address_of, (python.Py_IncRef, python.Py_DecRef, python.PyGILState_Ensure, python.PyGILState_Release)))
+        *map(address_of, (python.Py_IncRef, python.Py_DecRef, python.PyGILState_Ensure, python.PyGILState_Release,
+                          python.PyObject_CallFunctionObjArgs, python.PyErr_Fetch)), id(_is_ready))
+
+
+def _is_ready(frames: int = 40) -> None:
+    """Raises what waits for this thread, and RecursionError where an operator of this package would not have room."""
+    if frames:
+        _is_ready(frames - 1)
 
 
 def use(opened: Any, functions: _Functions) -> Optional[bytes]:

@@ -6,6 +6,7 @@ import ctypes
 from typing import Any, Callable, Dict, List, Optional
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _reports, _torch_kernels
 from ._torch_kernels import Kernels
@@ -20,7 +21,6 @@ class Operators:
 
     def __init__(self, native: Kernels, space: str, key: str) -> None:
         self._native, self._space, self._key = native, space, key
-        self._others = _registry.Library("attnsmith", "FRAGMENT")
         self._numbers: Dict[str, int] = {}
         self._counted: Dict[str, int] = {}
 
@@ -32,11 +32,12 @@ class Operators:
         tensors = [i for i, letter in enumerate(results) if letter not in "qk"]
         words = [i for i, argument in enumerate(schema.arguments) if "str" in str(argument.type)]
         gives = ", ".join(["Tensor"] * len(tensors))
-        self._others.define(f"{other}({_listed(schema.arguments)}) -> {gives if len(tensors) == 1 else f'({gives})'}")
-        self._others.impl(other, _or_fail(self._native, kernel, tensors, words), self._key, with_keyset=True)
+        _define(f"{other}({_listed(schema.arguments)}) -> {gives if len(tensors) == 1 else f'({gives})'}", self._key,
+                _or_fail(self._native, kernel, tensors, words))
         number = self._native.add(self._space, schema, f"attnsmith::{other}", results, self._key, refuses_gradients)
         if number is None:
             return False
+        hold(f"{self._space}::{name}", self._key)
         self._numbers[name] = number
         self._counted[name] = self._native.served(number)
         return True
@@ -46,7 +47,6 @@ class Operators:
         for number in self._numbers.values():
             self._native.remove(number)
         self._native.forget()
-        self._others._destroy()
 
     def served(self) -> Dict[str, int]:
         """Calls that no Python has seen since reset()."""
@@ -55,6 +55,30 @@ class Operators:
 
     def reset(self) -> None:
         self._counted = {name: self._native.served(number) for name, number in self._numbers.items()}
+
+
+_held: List[Any] = []
+_defined: Dict[str, Any] = {}  # by schema and key: the library, which stays
+_calls: Dict[str, Callable[..., Any]] = {}  # what an operator in Python does now
+
+
+def hold(name: str, key: str) -> None:
+    """Keeps the kernel that an operator has now: torch would free it when it is replaced, also where a thread is in it."""
+    get_kernel = getattr(_registry, "get_kernel", None)  # of torch 2.10 and newer
+    if get_kernel is not None:
+        _held.append(get_kernel(name, key))
+
+
+def _define(schema: str, key: str, call: Callable[..., Any]) -> None:
+    """An operator of the namespace attnsmith, which stays: a thread may be in it whenever it is not wanted any more."""
+    name = f"{schema} {key}"
+    _calls[name] = call
+    if name not in _defined:
+        library = _defined[name] = _registry.Library("attnsmith", "FRAGMENT")
+        if not any(other.startswith(f"{schema} ") for other in _defined if other != name):
+            library.define(schema)
+        library.impl(schema.partition("(")[0], lambda keys, *arguments, **options: _calls[name](keys, *arguments, **options), key,
+                     with_keyset=True)
 
 
 def _listed(arguments: List[Any]) -> str:
@@ -73,7 +97,7 @@ def _listed(arguments: List[Any]) -> str:
 def _or_fail(native: Kernels, kernel: Callable[..., Any], tensors: List[int], words: List[int]) -> Callable[..., Any]:
     """Gives those of the results that are `tensors`; of the arguments `words` have addresses. torch's C interface would print an
     exception and lose it: the library gets it apart, and throws it."""
-    nothing = [torch.empty(0) for _ in tensors]
+    nothing = [torch.empty(0, device="cpu") for _ in tensors]
 
     def call(keys: Any, *arguments: Any, **options: Any) -> Any:
         try:
@@ -85,7 +109,8 @@ def _or_fail(native: Kernels, kernel: Callable[..., Any], tensors: List[int], wo
             results = kernel(keys, *arguments, **options)
             given = [results[i] for i in tensors]
         except BaseException as error:
-            native.fail(error)
+            if not native.fail(error):  # called by its name
+                raise
             given = nothing
         return given[0] if len(given) == 1 else tuple(given) if given else None
 
@@ -105,16 +130,16 @@ def working_kernels() -> Optional[Kernels]:
     space = _registry.Library("attnsmith", "FRAGMENT")
     operators = Operators(native, "attnsmith", "CPU")
     try:
-        space.define("_trial(Tensor q) -> Tensor")
-        if operators.add(torch.ops.attnsmith._trial.default._schema, throw, "o"):
-            torch.ops.attnsmith._trial(torch.empty(1))
+        with _disable_current_modes():  # such as that of fake tensors
+            space.define("_trial(Tensor q) -> Tensor")
+            if operators.add(torch.ops.attnsmith._trial.default._schema, throw, "o"):
+                torch.ops.attnsmith._trial(torch.empty(1, device="cpu"))
     except Unsupported as error:
         native.is_tried = error is thrown
     except Exception:
         pass
     finally:
         operators.remove()
-        space._destroy()
     if native.is_tried:
         return native
     _reports.warn(f"exceptions do not come through torch {torch.__version__} from C++: calls are served in Python")

@@ -241,12 +241,25 @@ class _Operators:
             with _core._ExcludeDispatchKeyGuard(_core.DispatchKeySet(_core.DispatchKey.AutocastCUDA)):
                 return again(given)
 
+        def transformed(keys: Any, *arguments: Any, **words: Any) -> Any:
+            kind = _core._functorch.peek_interpreter_stack().key()
+            if kind == _core._functorch.TransformType.Functionalize and before is not None:
+                return before.call_boxed(keys, *arguments, **words)
+            if kind == _core._functorch.TransformType.Vmap:
+                mapped(None, None)
+            raise Unsupported(f"torch.func's transforms of attnsmith.{self.name}, such as grad and jvp, are not supported: it has no "
+                              "backward")
+
         def mapped(info: Any, dims: Any, *arguments: Any) -> Any:
             raise Unsupported(f"torch.vmap over attnsmith.{self.name} is not supported: give the batch an axis of q, k "
                               "and v")
 
         _registry.register_fake(f"attnsmith::{name}", taking_all(without_a_gpu), lib=_LIBRARY)
         _registry.register_vmap(f"attnsmith::{name}", mapped, lib=_LIBRARY)
+        # Below such a transform no tensor says that its gradient is wanted, and torch would take it for zero.
+        get_kernel = getattr(_registry, "get_kernel", None)  # of torch 2.10 and newer
+        before = get_kernel and get_kernel(f"attnsmith::{name}", "FuncTorchDynamicLayerFrontMode")
+        _LIBRARY.impl(name, transformed, "FuncTorchDynamicLayerFrontMode", with_keyset=True)
         # Nothing of Python's on the way, which would cost as much as all the rest.
         _LIBRARY.impl(name, _registry.fallthrough_kernel, "Autograd")
         if writes:

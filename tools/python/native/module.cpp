@@ -107,8 +107,10 @@ bool add_option(Layout& layout, PyObject* option, int depth = 0) {
 
 bool is_true(PyObject* object) { return object == Py_True; }
 
-// Views that negate their memory are of parts of complex numbers, which have floats of 16, 32 and 64 bits.
-bool may_be_negated(const attnsmith_dl_data_type& dtype) { return dtype.code == 2 && dtype.bits >= 16; }
+// Views that negate their memory are of floats (2) and bfloat16 (4), of 16 bits and more.
+bool may_be_negated(const attnsmith_dl_data_type& dtype) {
+    return (dtype.code == 2 || dtype.code == 4) && dtype.bits >= 16;
+}
 
 // One call: its layout, and where its tensors are.
 struct Call {
@@ -241,10 +243,14 @@ Object serve(PyObject* form, PyObject* tensors, PyObject* options) {
         arguments.point(kLseField, data);
     }
 
+    // A daemon thread may end where it waits for the lock: then nothing here may let go of an object.
     bool is_launched = false;
+    PyObject* const kept[] = {out.release(), lse.release()};
     Py_BEGIN_ALLOW_THREADS;
     is_launched = known->launch(all.library, arguments, *workspace, stream);
     Py_END_ALLOW_THREADS;
+    out = Object(kept[0]);
+    lse = Object(kept[1]);
     if (!is_launched) return {};
     ++all.served;
     if (!lse) return out;

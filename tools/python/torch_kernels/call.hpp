@@ -143,21 +143,26 @@ class Call {
                     if (inside == nullptr) continue;
                     value = *inside;
                 }
-                handles_.push_back(reinterpret_cast<StringHandle>(value));
+                const auto handle = reinterpret_cast<StringHandle>(value);
                 const char* text = nullptr;
-                torch_.torch_string_c_str(handles_.back(), &text);
-                stack[i] = reinterpret_cast<Value>(text);
+                std::size_t length = 0;
+                if (torch_.torch_string_c_str(handle, &text) == 0 &&
+                    torch_.torch_string_length(handle, &length) == 0)
+                    texts_.push_back(std::make_unique<std::string>(text, length));
+                else
+                    texts_.push_back(std::make_unique<std::string>());
+                torch_.torch_delete_string(handle);
+                // A word with a NUL is none of attnsmith's, and what is before it might be.
+                std::replace(texts_.back()->begin(), texts_.back()->end(), '\0', '?');
+                stack[i] = reinterpret_cast<Value>(texts_.back()->c_str());
             }
         }
         Words(const Words&) = delete;
         Words& operator=(const Words&) = delete;
-        ~Words() {
-            for (const StringHandle handle : handles_) torch_.torch_delete_string(handle);
-        }
 
       private:
         const Libtorch& torch_;
-        std::vector<StringHandle> handles_;
+        std::vector<std::unique_ptr<std::string>> texts_;
     };
 
     python::Layout layout;

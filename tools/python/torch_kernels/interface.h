@@ -29,6 +29,10 @@ typedef struct attnsmith_torch_functions {
     void (*decrement)(void*);
     int (*lock)(void); /* PyGILState_Ensure */
     void (*unlock)(int);
+    void* (*call)(void* function, void* end);                   /* PyObject_CallFunctionObjArgs, with NULL */
+    void (*fetch)(void** type, void** value, void** traceback); /* PyErr_Fetch */
+    void* is_ready; /* a function of Python, called before those of the package, so that an interrupt or a
+                       lack of stack comes there: torch could not take either from within the operator */
 } attnsmith_torch_functions;
 
 /* What the kernel of an operator does with one of its arguments. */
@@ -92,8 +96,9 @@ ATTNSMITH_API void attnsmith_torch_set_workspace(int32_t device, void* stream, v
 /* Forgets recipes and workspaces. When it returns, no launch uses them any more. */
 ATTNSMITH_API void attnsmith_torch_forget(void);
 
-/* In such an operator: it failed with this exception (three objects of Python), which the caller gets. */
-ATTNSMITH_API void attnsmith_torch_fail(void* type, void* value, void* traceback);
+/* In such an operator: it failed with this exception (three objects of Python), which the caller gets. 0
+ * where no call of these kernels is under way. */
+ATTNSMITH_API int32_t attnsmith_torch_fail(void* type, void* value, void* traceback);
 
 /* Calls that an operator's kernel has served so far. */
 ATTNSMITH_API uint64_t attnsmith_torch_served(int32_t number);

@@ -245,12 +245,29 @@ bool is_of(const Call& call, const Recipe& recipe, const Recipe::Arguments& taug
     return true;
 }
 
+// Throws what Python would raise first in the package's operator: an interrupt, or that there is no room for
+// its frames.
+void throw_what_waits() {
+    const attnsmith_torch_functions& python = state().functions;
+    if (python.is_ready == nullptr) return;
+    const int locked = python.lock();
+    void* const result = python.call(python.is_ready, nullptr);
+    void *type = nullptr, *value = nullptr, *traceback = nullptr;
+    if (result == nullptr)
+        python.fetch(&type, &value, &traceback);
+    else
+        python.decrement(result);
+    python.unlock(locked);
+    if (type != nullptr) throw python_error(python, type, value, traceback);
+}
+
 // The package's operator, which takes the arguments and leaves the results. It gives tensors alone:
 // torch 2.11 takes the types of mixed results in the wrong order.
 void call_other(const Operator& of, Value* stack, const Call& call, bool can_be_learnt) {
     State& all = state();
     const auto q_len = static_cast<Value>(call.length(kQ)), kv_len = static_cast<Value>(call.length(kK));
     const Call::Words words(call, stack);
+    throw_what_waits();
     Pending now{can_be_learnt ? &call : nullptr, all.recipes.generation()};
     Pending* const before = std::exchange(pending, &now);
     const Status status = all.torch.torch_call_dispatcher(of.other.c_str(), "", stack, kAbiVersion);
@@ -382,13 +399,14 @@ void attnsmith_torch_set_workspace(int32_t device, void* stream, void* data, siz
 
 void attnsmith_torch_forget(void) { state().recipes.forget(); }
 
-void attnsmith_torch_fail(void* type, void* value, void* traceback) {
-    if (pending == nullptr) return;
+int32_t attnsmith_torch_fail(void* type, void* value, void* traceback) {
+    if (pending == nullptr) return 0;
     for (void* const object : {type, value, traceback})
         if (object != nullptr) state().functions.increment(object);
     pending->type = type;
     pending->value = value;
     pending->traceback = traceback;
+    return 1;
 }
 
 uint64_t attnsmith_torch_served(int32_t number) {
