@@ -102,7 +102,7 @@ def features() -> List[str]:
     return _opened().features()
 
 
-_MODULES = ("compat", "errors", "jax", "torch", "transformers", "words")  # imported when they are first asked for
+_MODULES = ("compat", "errors", "jax", "torch", "transformers", "tvm_ffi", "words")  # imported when they are first asked for
 
 
 def __getattr__(name: str) -> Any:
