@@ -67,7 +67,8 @@ std::vector<Finding> compiler_environment_findings() {
 std::vector<Finding> unknown_variable_findings() {
     // Those that the Python package reads, with the files of a build.
     std::vector<std::string_view> known{"ATTNSMITH_LIBRARY", "ATTNSMITH_NATIVE_MODULE",
-                                        "ATTNSMITH_TORCH_LIBRARY", "ATTNSMITH_JAX_LIBRARY"};
+                                        "ATTNSMITH_TORCH_LIBRARY", "ATTNSMITH_JAX_LIBRARY",
+                                        "ATTNSMITH_TVM_FFI_LIBRARY"};
     for (const Explained& variable : kVariables) known.push_back(variable.name);
     std::vector<Finding> findings;
     for (char* const* entry = environ; *entry != nullptr; ++entry) {
