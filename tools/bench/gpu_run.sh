@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go: doctor, the gpu suite with its ledger, `attnsmith check`, the benchmarks and
 # compute-sanitizer. Logs and JSON go to a folder; a short summary comes last.
-#   tools/bench/gpu_run.sh BIN OUT [SECTION ...]      sections: doctor suite check jit speed sanitize python peers
-# (default: all but the last two, which need torch). BIN holds attnsmith, attnsmith-gpu-tests and, for those two,
-# libattnsmith.so. Where the tree has no git, SOURCES is what tests/gpu/run_ledger.sh says. PYTHON_SOURCES is the second
+#   tools/bench/gpu_run.sh BIN OUT [SECTION ...]  sections: doctor suite check jit speed sanitize racecheck python peers
+# (default: all but the last three; sanitize has racecheck, python and peers need torch). BIN holds attnsmith,
+# attnsmith-gpu-tests and, for the last two, libattnsmith.so. Where the tree has no git, SOURCES is what tests/gpu/run_ledger.sh says. PYTHON_SOURCES is the second
 # line of tests/cpu/architecture/ledger.py, for the ledger of the Python tests. With JOURNAL a suite that was cut
 # off goes on where it was: it names the file that keeps what has passed.
 set -u
@@ -71,8 +71,8 @@ speed() {
     grep -E '^request|^copy' "$log" | sort -u -k1,6 >>"$summary"
 }
 
-# Memcheck: whatever is handed hostile lengths, whole, then some of each other group. Racecheck: every kernel of the
-# set, on little work. A run that is cut off says so by its exit code, 124.
+# Memcheck: whatever is handed hostile lengths, whole, then some of each other group. A run that is cut off says so by its
+# exit code, 124.
 sanitize() {
     local sanitizer
     sanitizer=$(command -v compute-sanitizer) || { note "sanitize: no compute-sanitizer here"; return; }
@@ -85,7 +85,30 @@ sanitize() {
     }
     one memcheck-hostile memcheck '^(clamp|bounds|empty)/'
     one memcheck memcheck "${SANITIZE_FILTER:-^(dims|paged|split|ragged|window|alignment|causal|models|fuzz|broadcast|evicted|nan|kernels|kernels-clamp|chunk|o_dtype|high|fp8|append)/}" --quick
-    one racecheck racecheck '^kernels-small/'
+    racecheck
+}
+
+# Racecheck: every kernel of the set, on little work, about ten in a process and one at a time: after some fifty kernels, or with
+# threads, the tool itself stops for good.
+racecheck() {
+    local sanitizer names
+    sanitizer=$(command -v compute-sanitizer) || { note "racecheck: no compute-sanitizer here"; return; }
+    "$bin/attnsmith-gpu-tests" --group kernels-small --threads 16 >"$out/racecheck-before.log" 2>&1  # compiles
+    names=$("$bin/attnsmith-gpu-tests" --group kernels-small --list | grep -oE '^[^ ]*kernels-small/[^,]*,' | sort -u)
+    mkdir -p "$out/racecheck"
+    export sanitizer bin out
+    printf '%s\n' "$names" | xargs -d '\n' -P "${RACECHECK_PROCESSES:-6}" -I '{}' bash -c '
+        log=$out/racecheck/$(printf %s "$1" | tr -c "A-Za-z0-9\n" _).log
+        for attempt in 1 2 3; do
+            timeout "${RACECHECK_SECONDS:-60}" "$sanitizer" --tool racecheck --report-api-errors no --error-exitcode 9 \
+                "$bin/attnsmith-gpu-tests" --filter "^$1" --threads 1 >"$log" 2>&1
+            code=$?
+            [ $code = 124 ] || break
+        done
+        echo "exit $code" >>"$log"' _ '{}'
+    note "racecheck: $(cat "$out"/racecheck/*.log | grep -c '^exit 0') of $(printf '%s\n' "$names" | wc -l) groups without hazards," \
+        "$(cat "$out"/racecheck/*.log | awk '/ passed, /{n += $1} END {print n + 0}') kernels"
+    if cat "$out"/racecheck/*.log | grep '^exit' | grep -qv '^exit 0'; then failed racecheck; fi
 }
 
 python() {
