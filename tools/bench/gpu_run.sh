@@ -3,9 +3,9 @@
 # compute-sanitizer. Logs and JSON go to a folder; a short summary comes last.
 #   tools/bench/gpu_run.sh BIN OUT [SECTION ...]  sections: doctor suite check jit speed sanitize racecheck python peers
 # (default: all but the last three; sanitize has racecheck, python and peers need torch). BIN holds attnsmith,
-# attnsmith-gpu-tests and, for the last two, libattnsmith.so. Where the tree has no git, SOURCES is what tests/gpu/run_ledger.sh says. PYTHON_SOURCES is the second
-# line of tests/cpu/architecture/ledger.py, for the ledger of the Python tests. With JOURNAL a suite that was cut
-# off goes on where it was: it names the file that keeps what has passed.
+# attnsmith-gpu-tests and, for the last two, libattnsmith.so. Where the tree has no git, SOURCES is what
+# tests/gpu/run_ledger.sh says. PYTHON_SOURCES is the second line of tests/cpu/architecture/ledger.py, for the ledger of
+# the Python tests. With JOURNAL a suite that was cut off goes on where it was: it names the file that keeps what has passed.
 set -u
 usage() { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; }
 [ "${1:-}" = --help ] && { usage; exit 0; }
