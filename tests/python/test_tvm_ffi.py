@@ -90,7 +90,7 @@ class TvmFfiTest(LaunchTest):
 
 class Calls(TvmFfiTest):
     def assert_as_in_python(self, name, tensors, function, *arguments, made=(), **words):
-        """Three calls, of which the last two are looked up, launch what attnsmith's function launches."""
+        """Three calls launch what attnsmith's function launches."""
         function(*arguments)
         wanted = self.last(*made)
         for _ in range(3):
