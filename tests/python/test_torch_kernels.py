@@ -404,8 +404,9 @@ class Kernels(unittest.TestCase):
                 rung += 1
             except RuntimeError:
                 others += 1
-        # Not all: one that comes between the look for it and the operator is torch's to lose.
-        self.assertGreater(rung, 10 * others)
+        # One that comes between the look for it and the operator is a RuntimeError, since torch's C interface has no other.
+        self.assertEqual(rung + others, 300)
+        self.assertGreater(rung, others)
 
     def test_kernels_come_and_go_while_they_are_called(self):
         q, stop, failures = self.randn(1, 2, 3, 8), threading.Event(), []
