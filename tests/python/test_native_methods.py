@@ -39,6 +39,16 @@ call = bound()
 call.launch()
 """
 
+# CPython's own module for tests, which runs code in another interpreter.
+TESTCAPI = """
+import sys
+try:
+    import _testcapi
+except ImportError:
+    print("no _testcapi")
+    sys.exit()
+"""
+
 
 @contextlib.contextmanager
 def in_python():
@@ -479,14 +489,17 @@ for _ in range(4):
 time.sleep(0.1)
 """, "")
 
+    def assert_prints(self, program, wanted):
+        """A program with TESTCAPI, whose sys.argv[3] is BOUND."""
+        with tempfile.TemporaryDirectory() as cache:
+            done = python(program, FAKE_CUDA, cache, BOUND)
+        if done.stdout.startswith("no _testcapi"):
+            self.skipTest("CPython's _testcapi is not installed")
+        self.assertEqual((done.returncode, done.stdout), (0, wanted), done.stderr)
+
     def test_a_second_interpreter(self):
         """The first has the module, the second does all in Python."""
-        program = """
-try:
-    import _testcapi
-except ImportError:
-    print("no _testcapi")
-    sys.exit()
+        program = TESTCAPI + """
 before = call.launch.__class__, type(attnsmith.Call.launch).__name__
 code = "import sys; sys.argv = " + repr(sys.argv) + "\\n" + sys.argv[3] + '''
 assert _native_module.native is None, _native_module.native
@@ -504,20 +517,10 @@ for _ in range(3):
     call.launch()
 assert _native_module.native is not None
 """
-        with tempfile.TemporaryDirectory() as cache:
-            done = python(BOUND + program, FAKE_CUDA, cache, BOUND)
-        if done.stdout.startswith("no _testcapi"):
-            self.skipTest("CPython's _testcapi is not installed")
-        self.assertEqual((done.returncode, done.stdout), (0, f"{FREED}\n0\n" * 3), done.stderr)
+        self.assert_prints(BOUND + program, f"{FREED}\n0\n" * 3)
 
     def test_a_first_interpreter_that_comes_second(self):
-        program = """
-import sys
-try:
-    import _testcapi
-except ImportError:
-    print("no _testcapi")
-    sys.exit()
+        program = TESTCAPI + """
 code = "import sys; sys.argv = " + repr(sys.argv) + "\\n" + sys.argv[3]
 print(_testcapi.run_in_subinterp(code + "assert _native_module.native is not None"), flush=True)
 import warnings
@@ -526,11 +529,7 @@ exec(code)
 assert _native_module.native is None
 call.launch()
 """
-        with tempfile.TemporaryDirectory() as cache:
-            done = python(program, FAKE_CUDA, cache, BOUND)
-        if done.stdout.startswith("no _testcapi"):
-            self.skipTest("CPython's _testcapi is not installed")
-        self.assertEqual((done.returncode, done.stdout), (0, "0\n"), done.stderr)
+        self.assert_prints(program, "0\n")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ try:
     import transformers
 except ImportError:
     torch = transformers = None
+    TransformersCase = unittest.TestCase
 else:
+    from transformers_case import TransformersCase
     from stand_in import computing_backend, plain_inductor, standing_in, taking
     from models import ARCHITECTURES, model_of  # of the folder gpu
 
@@ -32,13 +34,7 @@ SMALL = {"vocab_size": 97, "hidden_size": 64, "num_attention_heads": 4, "num_key
 
 
 @unittest.skipIf(transformers is None, "PyTorch and transformers are not installed")
-class Transformers(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        import attnsmith.transformers
-        cls.adapter = attnsmith.transformers
-        cls.adapter.register()
-
+class Transformers(TransformersCase):
     @contextlib.contextmanager
     def served(self, model, passed_on=0):
         """All calls of the model are attnsmith's, but for so many reasons to pass one on."""
@@ -50,9 +46,6 @@ class Transformers(unittest.TestCase):
         report = self.adapter.report()
         self.assertEqual(sum(report["served"].values()), len(calls))
         self.assertEqual(len(report["passed_on"]), passed_on, report)
-
-    def tokens(self, batch=3, length=12, seed=1):
-        return torch.randint(1, 97, (batch, length), generator=torch.Generator().manual_seed(seed))
 
     def assert_same(self, got, wanted, seen=None):
         if seen is not None:

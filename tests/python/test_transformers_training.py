@@ -11,22 +11,15 @@ try:
     import transformers
 except ImportError:
     torch = transformers = None
+    TransformersCase = unittest.TestCase
 else:
+    from transformers_case import TransformersCase
     from stand_in import standing_in
     from models import model_of  # of the folder gpu
 
 
 @unittest.skipIf(transformers is None, "PyTorch and transformers are not installed")
-class Training(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        import attnsmith.transformers
-        cls.adapter = attnsmith.transformers
-        cls.adapter.register()
-
-    def tokens(self, batch, length):
-        return torch.randint(1, 97, (batch, length), generator=torch.Generator().manual_seed(1))
-
+class Training(TransformersCase):
     def test_training_is_passed_on_with_the_same_gradients(self):
         for architecture in ("Llama", "Mistral", "DeepseekV3"):
             for padded in (False, True):

@@ -5,35 +5,27 @@
 
 #include <type_traits>
 
+#include "abi_functions.hpp"
 #include "python/torch_kernels/libtorch.hpp"
 
 namespace {
 
-template <class Ours, class Torchs>
-constexpr bool alike() {
-    if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Torchs>)
-        return alike<std::remove_pointer_t<Ours>, std::remove_pointer_t<Torchs>>();
-    else if constexpr (std::is_class_v<Ours> && std::is_class_v<Torchs>)
-        return true;
-    else
-        return std::is_same_v<std::remove_cv_t<Ours>, std::remove_cv_t<Torchs>>;
-}
-
-template <class Ours, class Torchs>
-struct Functions : std::false_type {};
-template <class OurResult, class... Ours, class TorchsResult, class... Torchs>
-struct Functions<OurResult (*)(Ours...), TorchsResult (*)(Torchs...)> {
-    static constexpr bool value = [] {
-        if constexpr (sizeof...(Ours) != sizeof...(Torchs))
-            return false;
+struct Types {
+    template <class Ours, class Torchs>
+    static constexpr bool alike() {
+        if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Torchs>)
+            return alike<std::remove_pointer_t<Ours>, std::remove_pointer_t<Torchs>>();
+        else if constexpr (std::is_class_v<Ours> && std::is_class_v<Torchs>)
+            return true;
         else
-            return alike<OurResult, TorchsResult>() && (alike<Ours, Torchs>() && ...);
-    }();
+            return std::is_same_v<std::remove_cv_t<Ours>, std::remove_cv_t<Torchs>>;
+    }
 };
 
-#define ATTNSMITH_COMPARE(name, result, arguments)                                                         \
-    static_assert(Functions<decltype(attnsmith::torch_kernels::Libtorch::name), decltype(&::name)>::value, \
-                  #name);
+#define ATTNSMITH_COMPARE(name, result, arguments)                                                      \
+    static_assert(                                                                                      \
+        Functions<Types, decltype(attnsmith::torch_kernels::Libtorch::name), decltype(&::name)>::value, \
+        #name);
 ATTNSMITH_TORCH_FUNCTIONS(ATTNSMITH_COMPARE)
 ATTNSMITH_TORCH_CUDA_FUNCTIONS(ATTNSMITH_COMPARE)
 ATTNSMITH_TORCH_KERNELS(ATTNSMITH_COMPARE)

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "abi_functions.hpp"
 #include "python/tvm_ffi_export/tvm_ffi.hpp"
 
 namespace {
@@ -14,39 +15,30 @@ using attnsmith::tvm_ffi::Any;
 using attnsmith::tvm_ffi::ByteArray;
 using attnsmith::tvm_ffi::Object;
 
-// Pointers to functions of another signature are alike where ours is only compared with NULL.
-template <class Ours, class Theirs>
-constexpr bool alike() {
-    if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>) {
-        using Our = std::remove_pointer_t<Ours>;
-        using Their = std::remove_pointer_t<Theirs>;
-        if constexpr (std::is_function_v<Our> || std::is_function_v<Their>)
-            return std::is_function_v<Our> && std::is_function_v<Their>;
-        else
-            return std::is_const_v<Our> == std::is_const_v<Their> && alike<Our, Their>();
-    } else if constexpr (std::is_class_v<Ours> && std::is_class_v<Theirs>) {
-        return sizeof(Ours) == sizeof(Theirs);
-    } else {
-        return std::is_same_v<std::remove_cv_t<Ours>, std::remove_cv_t<Theirs>>;
+struct Types {
+    // Pointers to functions of another signature are alike where ours is only compared with NULL.
+    template <class Ours, class Theirs>
+    static constexpr bool alike() {
+        if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>) {
+            using Our = std::remove_pointer_t<Ours>;
+            using Their = std::remove_pointer_t<Theirs>;
+            if constexpr (std::is_function_v<Our> || std::is_function_v<Their>)
+                return std::is_function_v<Our> && std::is_function_v<Their>;
+            else
+                return std::is_const_v<Our> == std::is_const_v<Their> && alike<Our, Their>();
+        } else if constexpr (std::is_class_v<Ours> && std::is_class_v<Theirs>) {
+            return sizeof(Ours) == sizeof(Theirs);
+        } else {
+            return std::is_same_v<std::remove_cv_t<Ours>, std::remove_cv_t<Theirs>>;
+        }
     }
-}
-
-template <class Ours, class Theirs>
-struct Functions : std::false_type {};
-template <class OurResult, class... Ours, class TheirResult, class... Theirs>
-struct Functions<OurResult (*)(Ours...), TheirResult (*)(Theirs...)> {
-    static constexpr bool value = [] {
-        if constexpr (sizeof...(Ours) != sizeof...(Theirs))
-            return false;
-        else
-            return alike<OurResult, TheirResult>() && (alike<Ours, Theirs>() && ...);
-    }();
 };
 
-#define ATTNSMITH_COMPARE(name, result, arguments) \
-    static_assert(Functions<decltype(attnsmith::tvm_ffi::Functions::name), decltype(&::name)>::value, #name);
+#define ATTNSMITH_COMPARE(name, result, arguments)                                                           \
+    static_assert(Functions<Types, decltype(attnsmith::tvm_ffi::Functions::name), decltype(&::name)>::value, \
+                  #name);
 ATTNSMITH_TVM_FFI_FUNCTIONS(ATTNSMITH_COMPARE)
-static_assert(Functions<attnsmith::tvm_ffi::SafeCall, TVMFFISafeCallType>::value);
+static_assert(Functions<Types, attnsmith::tvm_ffi::SafeCall, TVMFFISafeCallType>::value);
 
 static_assert(sizeof(Any) == sizeof(TVMFFIAny) &&
               offsetof(Any, type_index) == offsetof(TVMFFIAny, type_index) &&
