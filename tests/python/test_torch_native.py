@@ -32,7 +32,8 @@ class Kernel:
 
 
 class Form:
-    fields = tuple(FIELDS.index(name) for name in NAMES)
+    def __init__(self):
+        self.fields = tuple(FIELDS.index(name) for name in NAMES)
 
 
 @unittest.skipIf(torch is None or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), "PyTorch 2.10 is not installed")
@@ -215,7 +216,7 @@ class Native(unittest.TestCase):
 
     def test_a_layout_is_learnt_as_it_was_before_the_call(self):
         tensors = (self.q, self.k, self.v, None, None, None, None)
-        arguments = (self.form, tensors, OPTIONS, object(), 1, 1, 1, 32, Form.fields, None, None, None, None, None)
+        arguments = (self.form, tensors, OPTIONS, object(), 1, 1, 1, 32, self.form.fields, None, None, None, None, None)
         self.assertFalse(self.module.learn(*arguments))  # of no call
         self.module.attend(self.form, tensors, OPTIONS)
         self.q.set_(self.randn(2, 6, 4, 16))  # as another thread may
