@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 import types
@@ -29,6 +30,24 @@ else:
 
 SDPA, FLASH, CUDNN = ("_scaled_dot_product_flash_attention", "_flash_attention_forward",
                       "_scaled_dot_product_cudnn_attention")
+
+
+# What libtorch_cuda has: torch's own kernels by cuDNN.
+OWN_CUDNN = """
+#include <cstdint>
+extern "C" {
+int32_t (*backward)(void*, void*, void*, void**, int64_t, int64_t, double, int32_t, double) = nullptr;
+int32_t aoti_torch_get_current_cuda_stream(int32_t, void**) { return 1; }
+int32_t aoti_torch_cuda__scaled_dot_product_cudnn_attention_backward(
+    void* grad, void* q, void*, void*, void* out, void*, void*, void*, void*, void*, void*, int64_t max_q, int64_t max_k,
+    double dropout, int32_t is_causal, double* scale, void** dq, void** dk, void** dv) {
+    void* made[3] = {};
+    const int32_t code = backward(grad, out, q, made, max_q, max_k, dropout, is_causal, scale ? *scale : 0.0);
+    *dq = made[0], *dk = made[1], *dv = made[2];
+    return code;
+}
+}
+"""
 
 
 class Refused(Exception):
@@ -486,6 +505,74 @@ class Kernels(unittest.TestCase):
                     self.set_workspace(64)
 
         self.assertEqual(in_threads(6, work), [])
+
+    def own_cudnn(self):
+        """A library with the functions that the kernels take from libtorch_cuda. Its backward gives q + the sum of the gradient, k
+        and v, and what it was given is in `asked`: strides of the gradient, and numbers."""
+        cxx = compiler()
+        if cxx is None:
+            self.skipTest("no C++ compiler")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        source, library = pathlib.Path(folder.name) / "own.cpp", pathlib.Path(folder.name) / "own.so"
+        source.write_text(OWN_CUDNN)
+        subprocess.run([cxx, "-std=c++17", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+        opened = ctypes.CDLL(str(library))
+        asked = []
+        call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64, ctypes.c_double, ctypes.c_int32,
+                                ctypes.c_double)
+        of_torch = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib/libtorch_cpu.so"))
+
+        def backward(grad, out, q, made, *numbers):
+            strides = ctypes.POINTER(ctypes.c_int64)()
+            of_torch.aoti_torch_get_strides(ctypes.c_void_p(grad), ctypes.byref(strides))
+            asked.append((tuple(strides[:4]), *numbers))
+            if self.host.code:
+                return 1
+            for place, tensor in enumerate((grad, q, out)):
+                of_torch.aoti_torch_clone_preserve_strides(ctypes.c_void_p(tensor), ctypes.c_void_p(made + 8 * place))
+            return 0
+
+        kept = call(backward)
+        ctypes.c_void_p.in_dll(opened, "backward").value = ctypes.cast(kept, ctypes.c_void_p).value
+        return opened, kept, asked
+
+    def test_the_gradient_for_cudnn_has_the_strides_of_o(self):
+        library, kept, asked = self.own_cudnn()
+        functions = _torch_kernels.functions_for(torch)
+        functions.cuda_library = library._handle
+        self.assertIsNone(_torch_kernels.use(self.native._library, functions))
+        in_python = []
+
+        def kernel(keys, grad, q, k, v, out, *rest, **words):
+            in_python.append(rest)
+            return grad * 2, k, v
+
+        backward = torch.ops.aten._scaled_dot_product_cudnn_attention_backward
+        self.assertTrue(self.operators.add(backward.default._schema, kernel, "uuu", own=_torch_kernels.CUDNN_BACKWARD))
+        q, out = self.randn(2, 4, 5, 16), self.randn(2, 5, 4, 16).transpose(1, 2)
+        lse, none = torch.zeros(2, 4, 5, 1), None
+        wide = self.randn(2, 5, 4, 48).transpose(1, 2)[..., :16]
+
+        def uses():
+            return [torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) for tensor in (q, out, wide, lse)]
+
+        before = uses()
+        for grad in (out, wide, self.randn(2, 4, 5, 16), self.randn(2, 1, 1, 16).expand(2, 4, 5, 16)):
+            for scale in (None, 0.25):
+                asked.clear()
+                made = backward(grad, q, q, q, out, lse, lse, lse, none, none, none, 5, 7, 0.0, True, scale=scale)
+                self.assertEqual(asked, [(out.stride(), 5, 7, 0.0, 1, scale or 0.0)])
+                torch.testing.assert_close(made[0], grad)
+                self.assertEqual((made[0].stride(), made[1].stride()), (out.stride(), q.stride()))
+                self.host.code = 1  # torch's own fails, and Python says why
+                self.assertTrue(torch.equal(backward(grad, q, q, q, out, lse, lse, lse, none, none, none, 5, 7, 0.0, True,
+                                                     scale=scale)[0], grad * 2))
+                self.host.code = 0
+                del made
+        self.assertEqual(len(in_python), 8)
+        self.assertEqual(uses(), before)
+        del kept
 
     def own_operators(self):
         """Those of torch.ops.attnsmith for the CPU, by other names. Gives the four of attention."""

@@ -3,7 +3,9 @@
 The forward operators of these two backends are given other kernels, so whatever torch sends there runs on attnsmith:
 scaled_dot_product_attention, varlen_attn, nested tensors, transformer layers. What attnsmith does not serve goes on to the
 kernel that was there before. Which backend a call goes to is torch's choice, as it is without attnsmith. So are the backward
-operators, which get attnsmith's o and log-sum-exp: cuDNN's where torch takes cuDNN.
+operators, which get attnsmith's o and log-sum-exp: cuDNN's where torch takes cuDNN. That one is given a gradient of o with the
+strides of o: torch 2.11 keeps cuDNN's graphs by the layouts of the other tensors alone, and a graph for other strides gives wrong
+gradients.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from . import _heads_first, functions
 from ._attend import recipes_of_calls
 from ._options import causal_from_the_top
 from ._served import Served
-from ._torch_kernels import Kernels
+from ._torch_kernels import CUDNN, CUDNN_BACKWARD, NONE, Kernels
 from ._torch_operators import Operators, hold, working_kernels
 from .errors import InvalidRequest, Unsupported
 
@@ -30,6 +32,7 @@ served = Served("torch's own kernel")
 _SDPA = "_scaled_dot_product_flash_attention"
 _FLASH = "_flash_attention_forward"
 _CUDNN = "_scaled_dot_product_cudnn_attention"
+_CUDNN_BACKWARD = "_scaled_dot_product_cudnn_attention_backward"
 _MASK = 3  # among the arguments of _CUDNN
 _library: Any = torch.library  # whose functions say no types
 
@@ -49,22 +52,37 @@ class Handle:
 
     def __init__(self, key: str) -> None:
         # The kernels that are there now have to be found before others take their place.
-        self._before = {name: _library.get_kernel(f"aten::{name}", key) for name in _SERVE}
+        kernels = (*_SERVE, _CUDNN_BACKWARD)
+        self._before = {name: _library.get_kernel(f"aten::{name}", key) for name in kernels}
         self._kernels = _library.Library("aten", "IMPL")
         with warnings.catch_warnings():  # that a kernel takes the place of another, which is what was asked for
             warnings.filterwarnings("ignore", "Warning only once for all operators")
-            for name in _SERVE:
-                self._kernels.impl(name, self._or_before(name, None), key, with_keyset=True, allow_override=True)
+            for name in kernels:
+                self._kernels.impl(name, self._kernel(name, None), key, with_keyset=True, allow_override=True)
                 hold(f"aten::{name}", key)
         served.elsewhere = self._operators = None
         native = working_kernels()
         if native is not None:
             operators = Operators(native, "aten", key)
-            if all([operators.add(getattr(torch.ops.aten, name).default._schema, self._or_before(name, native), _RESULTS[name])
-                    for name in _SERVE]):
+            if all([operators.add(getattr(torch.ops.aten, name).default._schema, self._kernel(name, native), _RESULTS[name],
+                                  own=_OWN.get(name, NONE)) for name in kernels]):
                 served.elsewhere = self._operators = operators
             else:
                 operators.remove()
+
+    def _kernel(self, name: str, native: Optional[Kernels]) -> Callable[..., Any]:
+        return self._or_before(name, native) if name in _SERVE else self._backward(name)
+
+    def _backward(self, name: str) -> Callable[..., Any]:
+        before = self._before[name]
+
+        def call(keys: Any, grad: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor,
+                 *arguments: Any, **words: Any) -> Any:
+            if grad.stride() != out.stride():
+                grad = torch.empty_strided(out.shape, out.stride(), dtype=grad.dtype, device=grad.device).copy_(grad)
+            return before.call_boxed(keys, grad, query, key, value, out, *arguments, **words)
+
+        return call
 
     def _or_before(self, name: str, native: Optional[Kernels]) -> Callable[..., Any]:
         """`native`: what learns the layouts that are served."""
@@ -195,4 +213,6 @@ def _seeds(query: torch.Tensor) -> List[torch.Tensor]:
 
 
 _SERVE: Dict[str, Callable[..., Tuple[Any, ...]]] = {_SDPA: _sdpa, _FLASH: _flash, _CUDNN: _cudnn}
-_RESULTS = {_SDPA: "oluuqkSse", _FLASH: "olSse", _CUDNN: "oluuqkiiu"}  # by letters of torch_kernels/interface.h
+_RESULTS = {_SDPA: "oluuqkSse", _FLASH: "olSse", _CUDNN: "oluuqkiiu",  # by letters of torch_kernels/interface.h
+            _CUDNN_BACKWARD: "uuu"}
+_OWN = {_CUDNN: CUDNN, _CUDNN_BACKWARD: CUDNN_BACKWARD}

@@ -16,7 +16,8 @@ from ._library import address_of
 from .errors import Error
 
 _BESIDE = pathlib.Path(__file__).resolve().parent / "libattnsmith_torch.so"
-_NUMBER, _TENSOR, _STRING, _MASK = range(4)  # ATTNSMITH_TORCH_NUMBER and so on
+_NUMBER, _TENSOR, _STRING, _MASK, _OTHER = range(5)  # ATTNSMITH_TORCH_NUMBER and so on
+NONE, CUDNN, CUDNN_BACKWARD = range(3)  # ATTNSMITH_TORCH_NONE and so on
 _FIELDS = (*_abi.TENSOR_FIELDS, *_abi.BATCH_FIELDS)
 # Of arguments that are named otherwise.
 _FIELD_OF = {"query": "q", "key": "k", "value": "v", "cum_seq_q": "q_indptr", "cum_seq_k": "kv_indptr",
@@ -51,16 +52,18 @@ class _Operator(Structure):
     """attnsmith_torch_operator."""
 
     _fields_ = [("size", c_size_t), ("space", c_char_p), ("name", c_char_p), ("other", c_char_p), ("arguments", POINTER(_Argument)),
-                ("argument_count", c_size_t), ("results", c_char_p), ("refuses_gradients", c_int32)]
+                ("argument_count", c_size_t), ("results", c_char_p), ("refuses_gradients", c_int32), ("own", c_int32)]
 
 
-def _argument(argument: Any) -> Tuple[int, int, int]:
+def _argument(argument: Any, own: int) -> Tuple[int, int, int]:
     """Of torch's schema."""
     kind = str(argument.type)
     inside = kind[len("Optional["):-1] if kind.startswith("Optional[") else kind
     is_optional = int(inside != kind)
     if inside != "Tensor":
         return _WORDS[inside], is_optional, 0
+    if own == CUDNN_BACKWARD:
+        return _OTHER, is_optional, 0
     if argument.name == "attn_bias":
         return _MASK, is_optional, 0
     return _TENSOR, is_optional, _FIELDS.index(_FIELD_OF.get(argument.name, argument.name))
@@ -89,12 +92,13 @@ class Kernels:
             address_of(opened.attnsmith_torch_fail))
         self._lent = Lent(opened.attnsmith_torch_set_workspace, opened.attnsmith_torch_forget)
 
-    def add(self, space: str, schema: Any, other: str, results: str, key: str, refuses_gradients: bool = False) -> Optional[int]:
+    def add(self, space: str, schema: Any, other: str, results: str, key: str, refuses_gradients: bool = False,
+            own: int = NONE) -> Optional[int]:
         """Has a kernel of the library serve the operator of this schema, for a dispatch key. `other`: the operator of Python that
-        has the calls that it does not serve. `results`: as interface.h has them. Its number, or None where torch refuses."""
-        arguments = [_Argument(*_argument(argument)) for argument in schema.arguments]
+        has the calls that it does not serve. `results`, `own`: as interface.h has them. Its number, or None where torch refuses."""
+        arguments = [_Argument(*_argument(argument, own)) for argument in schema.arguments]
         described = _Operator(ctypes.sizeof(_Operator), space.encode(), schema.name.rpartition("::")[2].encode(), other.encode(),
-                              (_Argument * len(arguments))(*arguments), len(arguments), results.encode(), refuses_gradients)
+                              (_Argument * len(arguments))(*arguments), len(arguments), results.encode(), refuses_gradients, own)
         number = int(self._library.attnsmith_torch_add(byref(described), key.encode()))
         return None if number < 0 else number
 

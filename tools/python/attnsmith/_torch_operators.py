@@ -24,9 +24,10 @@ class Operators:
         self._numbers: Dict[str, int] = {}
         self._counted: Dict[str, int] = {}
 
-    def add(self, schema: Any, kernel: Callable[..., Any], results: str, refuses_gradients: bool = False) -> bool:
+    def add(self, schema: Any, kernel: Callable[..., Any], results: str, refuses_gradients: bool = False,
+            own: int = _torch_kernels.NONE) -> bool:
         """`schema`: the operator's. `kernel(keys, *arguments)`: its kernel in Python, which gives its results; those that are
-        tensors go on. `results`: by letters of interface.h. Whether torch takes it."""
+        tensors go on. `results`, `own`: as interface.h has them. Whether torch takes it."""
         name = schema.name.rpartition("::")[2]
         other = f"_{name}" if self._space == "attnsmith" else name
         tensors = [i for i, letter in enumerate(results) if letter not in "qk"]
@@ -34,7 +35,7 @@ class Operators:
         gives = ", ".join(["Tensor"] * len(tensors))
         _define(f"{other}({_listed(schema.arguments)}) -> {gives if len(tensors) == 1 else f'({gives})'}", self._key,
                 _or_fail(self._native, kernel, tensors, words))
-        number = self._native.add(self._space, schema, f"attnsmith::{other}", results, self._key, refuses_gradients)
+        number = self._native.add(self._space, schema, f"attnsmith::{other}", results, self._key, refuses_gradients, own)
         if number is None:
             return False
         hold(f"{self._space}::{name}", self._key)

@@ -23,7 +23,8 @@ struct Operator {
           other(from.other),
           results(from.results),
           arguments(from.arguments, from.arguments + from.argument_count),
-          refuses_gradients(from.refuses_gradients != 0) {}
+          refuses_gradients(from.refuses_gradients != 0),
+          own(from.own) {}
 
     static std::string full_name(const attnsmith_torch_operator& of) {
         return std::string(of.space) + "::" + of.name;
@@ -32,6 +33,7 @@ struct Operator {
     std::string name, other, results;
     std::vector<attnsmith_torch_argument> arguments;
     bool refuses_gradients;
+    std::int32_t own;
     std::atomic<std::uint64_t> served = 0;
 };
 
@@ -215,6 +217,8 @@ class Call {
                 break;
             case ATTNSMITH_TORCH_MASK:
                 has_mask = true;
+                break;
+            case ATTNSMITH_TORCH_OTHER:
                 break;
             case ATTNSMITH_TORCH_STRING:
                 add_word(reinterpret_cast<StringHandle>(value));

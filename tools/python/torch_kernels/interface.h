@@ -40,7 +40,14 @@ enum {
     ATTNSMITH_TORCH_NUMBER = 0, /* a number or a bool that the layout has */
     ATTNSMITH_TORCH_TENSOR = 1, /* of `field`: a number of python/fields.hpp */
     ATTNSMITH_TORCH_STRING = 2, /* a word that the layout has */
-    ATTNSMITH_TORCH_MASK = 3    /* a tensor with which the call is one of torch's own kernel by cuDNN */
+    ATTNSMITH_TORCH_MASK = 3,   /* a tensor with which the call is one of torch's own kernel by cuDNN */
+    ATTNSMITH_TORCH_OTHER = 4   /* a tensor that is handed on */
+};
+/* torch's own kernel that an operator's calls go to, past the dispatcher. */
+enum {
+    ATTNSMITH_TORCH_NONE = 0,
+    ATTNSMITH_TORCH_CUDNN = 1,         /* _scaled_dot_product_cudnn_attention: those with a mask */
+    ATTNSMITH_TORCH_CUDNN_BACKWARD = 2 /* its backward: all, with a gradient of o that has the strides of o */
 };
 typedef struct attnsmith_torch_argument {
     int32_t kind, is_optional, field;
@@ -60,6 +67,7 @@ typedef struct attnsmith_torch_operator {
     size_t argument_count;
     const char* results;
     int32_t refuses_gradients; /* in grad mode its calls are Python's, which looks at the tensors */
+    int32_t own;               /* ATTNSMITH_TORCH_NONE and so on */
 } attnsmith_torch_operator;
 
 /* All that calls of one layout share: the arguments of attnsmith_run, copied, and what is made for the

@@ -89,6 +89,11 @@ class NewTensor {
     ~NewTensor() {
         if (handle_ != nullptr) state().torch.aoti_torch_delete_tensor_object(handle_);
     }
+    bool make(std::int64_t rank, const std::int64_t* shape, const std::int64_t* strides, std::int32_t dtype,
+              std::int32_t type, std::int32_t index) {
+        return state().torch.aoti_torch_empty_strided(rank, shape, strides, dtype, type, index, &handle_) ==
+               0;
+    }
     bool make(std::size_t rank, const std::int64_t* shape, const std::int64_t* strides, std::int32_t dtype,
               const Call& call) {
         return state().torch.aoti_torch_empty_strided(static_cast<std::int64_t>(rank), shape, strides, dtype,
@@ -228,6 +233,47 @@ bool run_cudnn(Value* stack, const Call& call) {
     return true;
 }
 
+// A gradient in the strides of o. torch 2.11 keeps cuDNN's graphs by the layouts of q, k, v and o alone: one
+// that was made for a gradient of other strides gives wrong numbers, or reads memory that is not there.
+bool align_gradient(TensorHandle& grad, TensorHandle o, NewTensor& aligned) {
+    const Libtorch& torch = state().torch;
+    std::int64_t rank = 0, rank_of_o = 0, *shape = nullptr, *strides = nullptr, *of_o = nullptr;
+    std::int32_t dtype = 0, type = 0, index = 0;
+    if (torch.aoti_torch_get_dim(grad, &rank) != 0 || torch.aoti_torch_get_dim(o, &rank_of_o) != 0 ||
+        rank != rank_of_o || torch.aoti_torch_get_sizes(grad, &shape) != 0 ||
+        torch.aoti_torch_get_strides(grad, &strides) != 0 || torch.aoti_torch_get_strides(o, &of_o) != 0 ||
+        torch.aoti_torch_get_dtype(grad, &dtype) != 0 || torch.aoti_torch_get_device_type(grad, &type) != 0 ||
+        torch.aoti_torch_get_device_index(grad, &index) != 0)
+        return false;
+    if (std::equal(strides, strides + rank, of_o)) return true;
+    if (!aligned.make(rank, shape, of_o, dtype, type, index) ||
+        torch.aoti_torch_copy_(aligned.get(), grad, 0) != 0)
+        return false;
+    grad = aligned.get();
+    return true;
+}
+
+// torch's own backward by cuDNN. False: nothing has changed.
+bool run_cudnn_backward(Value* stack, const Call& call) {
+    const auto own = state().torch.aoti_torch_cuda__scaled_dot_product_cudnn_attention_backward;
+    constexpr int kOfO = 4;
+    TensorHandle grad = as_tensor(stack[0]);
+    NewTensor aligned;
+    if (own == nullptr || !align_gradient(grad, as_tensor(stack[kOfO]), aligned)) return false;
+    double dropout;
+    std::memcpy(&dropout, &stack[13], sizeof dropout);
+    const auto tensor = [&](int i) { return as_tensor(stack[i]); };
+    TensorHandle made[3] = {};
+    if (own(grad, tensor(1), tensor(2), tensor(3), tensor(kOfO), tensor(5), tensor(6), tensor(7), tensor(8),
+            tensor(9), tensor(10), static_cast<std::int64_t>(stack[11]), static_cast<std::int64_t>(stack[12]),
+            dropout, static_cast<std::int32_t>((stack[14] & 1) != 0), reinterpret_cast<double*>(stack[15]),
+            &made[0], &made[1], &made[2]) != 0)
+        return false;
+    call.release();
+    for (int i = 0; i < 3; ++i) stack[i] = reinterpret_cast<Value>(made[i]);
+    return true;
+}
+
 // Whether all that a recipe was taught by is the call's own, or made for it: what Python made on the way is
 // not there the next time.
 bool is_of(const Call& call, const Recipe& recipe, const Recipe::Arguments& taught) {
@@ -290,12 +336,16 @@ void kernel(Value* stack, std::uint64_t, std::uint64_t) {
     State& all = state();
     Operator& of = *all.operators[number];
     Call call(all.torch, of, number, stack);
+    if (of.own == ATTNSMITH_TORCH_CUDNN_BACKWARD) {
+        if (!run_cudnn_backward(stack, call)) call_other(of, stack, call, false);
+        return;
+    }
     // Within such an operator a call is of torch's own kernels, which it was passed on to.
     const bool is_known = pending == nullptr && !call.has_mask &&
                           !(of.refuses_gradients && all.torch.aoti_torch_grad_mode_is_enabled()) &&
                           call.read(all.strided);
     if (is_known && serve(of, stack, call)) return;
-    if (call.has_mask && run_cudnn(stack, call)) return;
+    if (call.has_mask && of.own == ATTNSMITH_TORCH_CUDNN && run_cudnn(stack, call)) return;
     call_other(of, stack, call, is_known);
 }
 
@@ -342,10 +392,11 @@ const char* attnsmith_torch_open(const attnsmith_torch_functions* functions) {
 #define ATTNSMITH_FIND(name, result, arguments) ATTNSMITH_FIND_IN(functions->cuda_library, name)
     if (functions->cuda_library != nullptr) {
         ATTNSMITH_TORCH_CUDA_FUNCTIONS(ATTNSMITH_FIND)
-        // A torch without it has Python call its kernel.
-        torch.aoti_torch_cuda__scaled_dot_product_cudnn_attention =
-            reinterpret_cast<decltype(torch.aoti_torch_cuda__scaled_dot_product_cudnn_attention)>(
-                dlsym(functions->cuda_library, "aoti_torch_cuda__scaled_dot_product_cudnn_attention"));
+        // A torch without one of these has Python call its kernel.
+#define ATTNSMITH_LOOK_FOR(name, result, arguments) \
+    torch.name = reinterpret_cast<decltype(torch.name)>(dlsym(functions->cuda_library, #name));
+        ATTNSMITH_TORCH_KERNELS(ATTNSMITH_LOOK_FOR)
+#undef ATTNSMITH_LOOK_FOR
     }
 #undef ATTNSMITH_FIND
 #undef ATTNSMITH_FIND_IN

@@ -25,24 +25,25 @@ using Status = std::int32_t;  // 0: done
 
 // f(name, result, arguments). Those of the last group are in libtorch_cuda.so, the others in libtorch_cpu.so.
 #define ATTNSMITH_TORCH_FUNCTIONS(f)                                                                         \
-    f(aoti_torch_get_data_ptr, Status, (TensorHandle, void**)) f(                                            \
-        aoti_torch_get_dim, Status, (TensorHandle, std::int64_t*)) f(aoti_torch_get_sizes, Status,           \
-                                                                     (TensorHandle, std::int64_t**))         \
-        f(aoti_torch_get_strides, Status, (TensorHandle, std::int64_t**)) f(                                 \
-            aoti_torch_get_dtype, Status, (TensorHandle, std::int32_t*)) f(aoti_torch_get_layout, Status,    \
-                                                                           (TensorHandle, std::int32_t*))    \
-            f(aoti_torch_get_device_type, Status, (TensorHandle, std::int32_t*)) f(                          \
-                aoti_torch_get_device_index, Status,                                                         \
-                (TensorHandle, std::int32_t*)) f(aoti_torch_empty_strided, Status,                           \
-                                                 (std::int64_t, const std::int64_t*, const std::int64_t*,    \
-                                                  std::int32_t, std::int32_t, std::int32_t, TensorHandle*))  \
-                f(aoti_torch_new_uninitialized_tensor, Status,                                               \
-                  (TensorHandle*)) f(aoti_torch_delete_tensor_object, Status, (TensorHandle))                \
-                    f(aoti_torch_create_device_guard, Status, (std::int32_t, DeviceGuardHandle*))            \
-                        f(aoti_torch_delete_device_guard, Status, (DeviceGuardHandle))                       \
-                            f(aoti_torch_dtype_float32, std::int32_t, ())                                    \
-                                f(aoti_torch_dtype_int64, std::int32_t, ()) f(                               \
-                                    aoti_torch_dtype_element_size, std::size_t, (std::int32_t))              \
+    f(aoti_torch_get_data_ptr, Status, (TensorHandle, void**))                                               \
+        f(aoti_torch_get_dim, Status, (TensorHandle, std::int64_t*)) f(aoti_torch_get_sizes, Status,         \
+                                                                       (TensorHandle, std::int64_t**))       \
+            f(aoti_torch_get_strides, Status, (TensorHandle, std::int64_t**)) f(                             \
+                aoti_torch_get_dtype, Status, (TensorHandle, std::int32_t*))                                 \
+                f(aoti_torch_get_layout, Status, (TensorHandle, std::int32_t*)) f(                           \
+                    aoti_torch_get_device_type, Status, (TensorHandle, std::int32_t*))                       \
+                    f(aoti_torch_get_device_index, Status, (TensorHandle, std::int32_t*)) f(                 \
+                        aoti_torch_empty_strided, Status,                                                    \
+                        (std::int64_t, const std::int64_t*, const std::int64_t*, std::int32_t, std::int32_t, \
+                         std::int32_t, TensorHandle*)) f(aoti_torch_new_uninitialized_tensor, Status,        \
+                                                         (TensorHandle*)) f(aoti_torch_delete_tensor_object, \
+                                                                            Status, (TensorHandle))          \
+                        f(aoti_torch_create_device_guard, Status, (std::int32_t, DeviceGuardHandle*)) f(     \
+                            aoti_torch_delete_device_guard, Status,                                          \
+                            (DeviceGuardHandle)) f(aoti_torch_dtype_float32, std::int32_t,                   \
+                                                   ()) f(aoti_torch_dtype_int64, std::int32_t, ())           \
+                            f(aoti_torch_dtype_element_size, std::size_t, (std::int32_t))                    \
+                                f(aoti_torch_copy_, Status, (TensorHandle, TensorHandle, std::int32_t))      \
                                     f(aoti_torch_get_storage_offset, Status, (TensorHandle, std::int64_t*))  \
                                         f(aoti_torch_grad_mode_is_enabled, bool, ())                         \
                                             f(torch_string_length, Status, (StringHandle, std::size_t*))     \
@@ -65,11 +66,15 @@ using Status = std::int32_t;  // 0: done
 #define ATTNSMITH_TORCH_CUDA_FUNCTIONS(f) \
     f(aoti_torch_get_current_cuda_stream, Status, (std::int32_t, void**))
 // torch's own kernels there, past the dispatcher; NULL where this torch has them no more.
-#define ATTNSMITH_TORCH_KERNELS(f)                                                                       \
-    f(aoti_torch_cuda__scaled_dot_product_cudnn_attention, Status,                                       \
-      (TensorHandle, TensorHandle, TensorHandle, TensorHandle*, std::int32_t, double, std::int32_t,      \
-       std::int32_t, double*, TensorHandle*, TensorHandle*, TensorHandle*, TensorHandle*, std::int64_t*, \
-       std::int64_t*, TensorHandle*, TensorHandle*, TensorHandle*))
+#define ATTNSMITH_TORCH_KERNELS(f)                                                                           \
+    f(aoti_torch_cuda__scaled_dot_product_cudnn_attention, Status,                                           \
+      (TensorHandle, TensorHandle, TensorHandle, TensorHandle*, std::int32_t, double, std::int32_t,          \
+       std::int32_t, double*, TensorHandle*, TensorHandle*, TensorHandle*, TensorHandle*, std::int64_t*,     \
+       std::int64_t*, TensorHandle*, TensorHandle*, TensorHandle*))                                          \
+        f(aoti_torch_cuda__scaled_dot_product_cudnn_attention_backward, Status,                              \
+          (TensorHandle, TensorHandle, TensorHandle, TensorHandle, TensorHandle, TensorHandle, TensorHandle, \
+           TensorHandle, TensorHandle, TensorHandle, TensorHandle, std::int64_t, std::int64_t, double,       \
+           std::int32_t, double*, TensorHandle*, TensorHandle*, TensorHandle*))
 
 // The version that these declarations are of: 2.10.
 inline constexpr std::uint64_t kAbiVersion = std::uint64_t{2} << 56 | std::uint64_t{10} << 48;
