@@ -35,7 +35,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
               scale: Optional[float], offsets: Optional[Offsets] = None) -> torch.Tensor:
     """q [batch, q_len, q_heads, head_dim], k and v [batch, kv_len, kv_heads, head_dim], or with offsets [tokens, heads,
     head_dim]. window: to either side, counted from the ends as attention() has it. Gives o like q."""
-    return cast(torch.Tensor, _Attention.apply(q, k, v, causal, to_either_side(window, causal), scale, offsets))
+    apply: Any = _Attention.apply  # which says no types
+    return cast(torch.Tensor, apply(q, k, v, causal, to_either_side(window, causal), scale, offsets))
 
 
 class _Attention(torch.autograd.Function):
@@ -54,7 +55,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> Tuple[Any, ...]:
         q, k, v, o, lse, *indptr = ctx.saved_tensors
         causal, window, scale = ctx.words
         left, right = window or (None, None)

@@ -23,7 +23,7 @@ def wants_operators() -> bool:
     as that of make_fx or of fake tensors, to which a launch is nothing."""
     if _torch is None and not _met_torch():
         return False
-    return _torch.compiler.is_compiling() or _modes() > 0
+    return bool(_torch.compiler.is_compiling() or _modes() > 0)
 
 
 def _met_torch() -> bool:

@@ -218,10 +218,10 @@ def _attend_trained(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
         return _gradients.attention(q, k, v, **options)
     q_indptr, kv_indptr = _offsets(words)
     # The backward wants numbers; all tokens are right for any sequences.
-    longest = (_bound(words.get(name)) or tensor.shape[0] * tensor.shape[1]
-               for name, tensor in (("max_length_q", q), ("max_length_k", k)))
-    o = _gradients.attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), offsets=(q_indptr, kv_indptr, *longest),
-                             **options)
+    longest = [int(_bound(words.get(name)) or tensor.shape[0] * tensor.shape[1])
+               for name, tensor in (("max_length_q", q), ("max_length_k", k))]
+    o = _gradients.attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1),
+                             offsets=(q_indptr, kv_indptr, longest[0], longest[1]), **options)
     return o.view(q.shape)
 
 
