@@ -418,6 +418,22 @@ class Transformers(TransformersCase):
                 self.assertEqual((entry["calls"], entry["to"]), (2, "transformers' sdpa"))
                 self.assertIn("a mask that is more than", entry["why"])
 
+    def test_spans_whose_rows_a_model_chooses_are_refused(self):
+        from attnsmith import _transformers_masks
+        from transformers import masking_utils
+        tokens = torch.ones(3, 6, dtype=torch.bool)
+        tokens[0, :2], tokens[2, 4:] = False, False
+        mask = _transformers_masks.attention_mask(3, 6, 6, mask_function=masking_utils.bidirectional_mask_function,
+                                                  attention_mask=tokens, device="cpu", config=None, dtype=torch.float32)
+        said = _transformers_masks.read(mask)
+        self.assertEqual(said.kind, "spans")
+        again = _transformers_masks.read(mask.clone())
+        self.assertTrue(torch.equal(said.numbers, again.numbers))
+        for changed in (mask.repeat_interleave(2, 0), mask.flip(0), torch.cat((mask, mask)), mask[[2, 0]], mask[5:],
+                        mask.repeat_interleave(5, 0)):
+            with self.assertRaisesRegex(attnsmith.Unsupported, "changes the mask"):
+                _transformers_masks.read(changed)
+
     def test_what_sdpa_would_drop_is_an_error(self):
         tokens = self.tokens(2, 9)
         for architecture, word in (("Gemma2", "softcap"), ("GptOss", "s_aux")):

@@ -8,7 +8,7 @@ of itself: not every layer knows whether it is causal or has a window, and some 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Type, cast
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Type, cast
 
 import torch
 from transformers import PreTrainedModel, masking_utils
@@ -51,10 +51,27 @@ def read(mask: Optional[torch.Tensor]) -> Optional[Said]:
     for code, (kind, causal) in _CODES.items():
         if mask.shape[3] == code:
             numbers = mask[:, 0, 0, 0]
-            numbers = numbers.view(-1, _spans.COLUMNS) if kind == "spans" else numbers.contiguous()  # a model may expand it
+            numbers = _read_spans(numbers) if kind == "spans" else numbers.contiguous()  # a model may expand it
             return Said(kind, causal, None if mask.shape[1] == 1 else mask.shape[1] - 1, numbers)
-    raise Unsupported("attention: the model's own code changes the mask that its layers are given: take "
-                      'attn_implementation="sdpa"')
+    raise Unsupported(_CHANGED)
+
+
+_CHANGED = ("attention: the model's own code changes the mask that its layers are given: take "
+            'attn_implementation="sdpa"')
+
+
+def _read_spans(numbers: torch.Tensor) -> torch.Tensor:
+    """Spans that a model has handed on as another tensor. Raises Unsupported where it has repeated or chosen rows, which the
+    numbers show by their order: they are read back for it, unless that may not be waited for."""
+    if numbers.shape[0] % _spans.COLUMNS:
+        raise Unsupported(_CHANGED)
+    spans = numbers.contiguous().view(-1, _spans.COLUMNS)
+    if not _may_not_wait():
+        rows, q_begin, q_end, kv_begin, kv_end = spans.cpu().unbind(1)
+        ordered = (rows[1:] > rows[:-1]) | (rows[1:] == rows[:-1]) & (q_begin[1:] >= q_end[:-1])
+        if not (bool(ordered.all()) and bool(((q_begin <= q_end) & (kv_begin <= kv_end)).all()) and not int(rows[:1].sum())):
+            raise Unsupported(_CHANGED)
+    return spans
 
 
 class _Parts(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from typing import Any, Callable, Dict, List, Optional, Tuple, cast
+from typing import Any, Callable, Dict, List, Optional, cast
 
 from . import _frameworks, _reports, _views, functions
 from ._arguments import named
