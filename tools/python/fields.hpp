@@ -54,4 +54,14 @@ consteval int field_of(const attnsmith_dl_tensor* attnsmith_batch::*member) {
     return static_cast<int>(kTensors.size()) + number;
 }
 
+// Whether a kernel is made for the alignment of a field's tensor.
+constexpr bool is_aligned(int field) {
+    constexpr int kAligned[] = {field_of(&attnsmith_tensors::q),    field_of(&attnsmith_tensors::k),
+                                field_of(&attnsmith_tensors::v),    field_of(&attnsmith_tensors::o),
+                                field_of(&attnsmith_tensors::q_pe), field_of(&attnsmith_tensors::kpe)};
+    for (const int one : kAligned)
+        if (one == field) return true;
+    return false;
+}
+
 }  // namespace attnsmith::python

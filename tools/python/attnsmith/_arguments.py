@@ -83,9 +83,9 @@ def check_fit(function: Callable[..., Any], arguments: "tuple[Any, ...]", words:
 
 def refuse_unknown(name: str, title: str, known: Iterable[str]) -> NoReturn:
     known = list(known)
-    near = None if name in _ELSEWHERE else _SYNONYMS.get(name)
-    if name not in _ELSEWHERE and (near is None or near.partition("=")[0] not in known):
-        near = next(iter(difflib.get_close_matches(name, known, 1)), None)
+    near = _SYNONYMS.get(name)
+    if near is None or near.partition("=")[0] not in known:
+        near = None if name in _ELSEWHERE else next(iter(difflib.get_close_matches(name, known, 1)), None)
     raise InvalidRequest(name, f"an argument of {title}()", f"{near} (did you mean that?)" if near else
                          f"one of {', '.join(known)}") from None
 

@@ -76,7 +76,7 @@ def pair(window: Any) -> "Tuple[Optional[int], Optional[int]]":
 def causal_from_the_top(q_len: int, kv_len: int) -> Tuple[int, bool, Optional[Tuple[Any, Any]]]:
     """torch's is_causal, by which query i sees the keys up to i, as how many keys count, causal and window. Ours are counted
     from the ends, the two being aligned, so that query i lies at key i + kv_len - q_len."""
-    if q_len > kv_len:  # query i lies so many keys too early, so it looks so far ahead
+    if q_len > kv_len:  # query i lies q_len - kv_len keys too early, and looks as far ahead
         return kv_len, False, (None, q_len - kv_len)
     return q_len, True, None  # no query sees the keys from q_len on: without them the lengths are equal
 

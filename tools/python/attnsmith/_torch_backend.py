@@ -19,11 +19,10 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 
 from . import _heads_first, functions
-from ._attend import recipes_of_calls
 from ._options import causal_from_the_top
 from ._served import Served
-from ._torch_kernels import CUDNN, CUDNN_BACKWARD, NONE, Kernels
-from ._torch_operators import Operators, hold, working_kernels
+from ._torch_kernels import CUDNN, CUDNN_BACKWARD, NONE
+from ._torch_operators import Operators, hold, kernel_of, working_kernels
 from .errors import InvalidRequest, Unsupported
 
 NAME = "attnsmith"
@@ -53,25 +52,25 @@ class Handle:
     def __init__(self, key: str) -> None:
         # The kernels that are there now have to be found before others take their place.
         kernels = (*_SERVE, _CUDNN_BACKWARD)
-        self._before = {name: _library.get_kernel(f"aten::{name}", key) for name in kernels}
+        self._before = {name: kernel_of(f"aten::{name}", key) for name in kernels}
         self._kernels = _library.Library("aten", "IMPL")
         with warnings.catch_warnings():  # that a kernel takes the place of another, which is what was asked for
             warnings.filterwarnings("ignore", "Warning only once for all operators")
             for name in kernels:
-                self._kernels.impl(name, self._kernel(name, None), key, with_keyset=True, allow_override=True)
+                self._kernels.impl(name, self._kernel(name), key, with_keyset=True, allow_override=True)
                 hold(f"aten::{name}", key)
         served.elsewhere = self._operators = None
         native = working_kernels()
         if native is not None:
             operators = Operators(native, "aten", key)
-            if all([operators.add(getattr(torch.ops.aten, name).default._schema, self._kernel(name, native), _RESULTS[name],
+            if all([operators.add(getattr(torch.ops.aten, name).default._schema, self._kernel(name), _RESULTS[name],
                                   own=_OWN.get(name, NONE)) for name in kernels]):
                 served.elsewhere = self._operators = operators
             else:
                 operators.remove()
 
-    def _kernel(self, name: str, native: Optional[Kernels]) -> Callable[..., Any]:
-        return self._or_before(name, native) if name in _SERVE else self._backward(name)
+    def _kernel(self, name: str) -> Callable[..., Any]:
+        return self._or_before(name) if name in _SERVE else self._backward(name)
 
     def _backward(self, name: str) -> Callable[..., Any]:
         before = self._before[name]
@@ -84,8 +83,7 @@ class Handle:
 
         return call
 
-    def _or_before(self, name: str, native: Optional[Kernels]) -> Callable[..., Any]:
-        """`native`: what learns the layouts that are served."""
+    def _or_before(self, name: str) -> Callable[..., Any]:
         before, serve = self._before[name], _SERVE[name]
 
         def call(keys: Any, *arguments: Any, **words: Any) -> Any:
@@ -95,13 +93,7 @@ class Handle:
                 return before.call_boxed(keys, *arguments, **words)
             try:
                 with torch.no_grad():  # torch has the gradients of its operators
-                    if native is None:
-                        return serve(*arguments, **words)
-                    with recipes_of_calls() as seen:
-                        results = serve(*arguments, **words)
-                    if len(seen) == 1:
-                        native.learn(seen[0], *results[:2])
-                    return results
+                    return serve(*arguments, **words)
             except (InvalidRequest, Unsupported) as error:  # which may be neither to torch
                 served.pass_on(name, str(error))
             _in_torchs.own = True

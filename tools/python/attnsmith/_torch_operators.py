@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _reports, _torch_kernels
+from ._attend import recipes_of_calls
 from ._torch_kernels import Kernels
 from .errors import Unsupported
 
@@ -34,7 +35,7 @@ class Operators:
         words = [i for i, argument in enumerate(schema.arguments) if "str" in str(argument.type)]
         gives = ", ".join(["Tensor"] * len(tensors))
         _define(f"{other}({_listed(schema.arguments)}) -> {gives if len(tensors) == 1 else f'({gives})'}", self._key,
-                _or_fail(self._native, kernel, tensors, words))
+                _or_fail(self._native, _learning(self._native, kernel, results, refuses_gradients), tensors, words))
         number = self._native.add(self._space, schema, f"attnsmith::{other}", results, self._key, refuses_gradients, own)
         if number is None:
             return False
@@ -63,11 +64,15 @@ _defined: Dict[str, Any] = {}  # by schema and key: the library, which stays
 _calls: Dict[str, Callable[..., Any]] = {}  # what an operator in Python does now
 
 
+def kernel_of(name: str, key: str) -> Any:
+    """That of an operator now; None before torch 2.10."""
+    get_kernel = getattr(_registry, "get_kernel", None)
+    return get_kernel and get_kernel(name, key)
+
+
 def hold(name: str, key: str) -> None:
     """Keeps the kernel that an operator has now: torch would free it when it is replaced, also where a thread is in it."""
-    get_kernel = getattr(_registry, "get_kernel", None)  # of torch 2.10 and newer
-    if get_kernel is not None:
-        _held.append(get_kernel(name, key))
+    _held.append(kernel_of(name, key))
 
 
 def _define(schema: str, key: str, call: Callable[..., Any]) -> None:
@@ -93,6 +98,21 @@ def _listed(arguments: List[Any]) -> str:
             kind = kind[len("Optional["):-1] + "?"
         listed.append(f"{'int' if kind.startswith('str') else kind} {argument.name}")
     return ", ".join(listed)
+
+
+def _learning(native: Kernels, kernel: Callable[..., Any], results: str, refuses_gradients: bool) -> Callable[..., Any]:
+    """Has the library learn the layouts that a kernel serves by one call. o that is not among the results is the first argument."""
+    def call(keys: Any, *arguments: Any, **options: Any) -> Any:
+        if refuses_gradients and torch.is_grad_enabled():  # where the library serves nothing
+            return kernel(keys, *arguments, **options)
+        with recipes_of_calls() as seen:
+            given = kernel(keys, *arguments, **options)
+        if len(seen) == 1:
+            o = given[results.index("o")] if "o" in results else arguments[0]
+            native.learn(seen[0], o, given[results.index("l")] if "l" in results else None)
+        return given
+
+    return call
 
 
 def _or_fail(native: Kernels, kernel: Callable[..., Any], tensors: List[int], words: List[int]) -> Callable[..., Any]:

@@ -4,7 +4,8 @@ An attention function has four operators: torch.ops.attnsmith.NAME, which gives 
 and NAME_out and NAME_out_with_lse, which write o to their first argument and give nothing, or lse. merge_states has the
 same, and append has append, which gives nothing: a q_out that is not given is made before. Their schemas follow from
 the functions' signatures, and what they compute is what the functions do: a graph calls them with the tensors that it
-has. Where there is the library of _torch_kernels, it serves attention of known layouts. Under autocast q, k and v of fp32 are taken as of its dtype. Nothing imports this module before a function is traced.
+has. Where there is the library of _torch_kernels, it serves attention of known layouts. Under autocast q, k and v of fp32
+are taken as of its dtype. Only attnsmith.torch imports this module before a function is traced.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, cast
 import torch
 
 from . import _frameworks, _views
-from ._attend import recipes_of_calls
 from ._forms import latent_columns
 from ._options import pair
-from ._torch_operators import Operators, working_kernels
+from ._torch_operators import Operators, kernel_of, working_kernels
 from ._tracing import TRACEABLE
 from .errors import Unsupported
 
@@ -108,25 +108,15 @@ def _fake_merge(name: str, given: Dict[str, Any], with_lse: bool) -> Tuple[Any, 
 
 
 def _is_native(name: str, computed: Callable[..., Any], results: str) -> bool:
-    """Has the library serve an operator, over a kernel in Python by which it learns layouts. Whether it does."""
-    if _kernels is None or _native is None:
+    """Has the library serve an operator, over its function. Whether it does."""
+    if _native is None:
         return False
-    kernels = _kernels
 
-    def learning(keys: Any, *arguments: Any) -> Tuple[Any, ...]:
-        if torch.is_grad_enabled():  # what requires gradients is refused here
-            return in_order(computed(*arguments))
-        with recipes_of_calls() as seen:
-            given = in_order(computed(*arguments))
-        if len(seen) == 1:
-            o = given[results.index("o")] if "o" in results else arguments[0]
-            kernels.learn(seen[0], o, given[-1] if "l" in results else None)
-        return given
-
-    def in_order(given: Any) -> Tuple[Any, ...]:
+    def kernel(keys: Any, *arguments: Any) -> Tuple[Any, ...]:
+        given = computed(*arguments)
         return given if isinstance(given, tuple) else (given,)[:len(results)]
 
-    return _native.add(getattr(torch.ops.attnsmith, name).default._schema, learning, results, refuses_gradients=True)
+    return _native.add(getattr(torch.ops.attnsmith, name).default._schema, kernel, results, refuses_gradients=True)
 
 
 class _Operators:
@@ -257,8 +247,7 @@ class _Operators:
         _registry.register_fake(f"attnsmith::{name}", taking_all(without_a_gpu), lib=_LIBRARY)
         _registry.register_vmap(f"attnsmith::{name}", mapped, lib=_LIBRARY)
         # Below such a transform no tensor says that its gradient is wanted, and torch would take it for zero.
-        get_kernel = getattr(_registry, "get_kernel", None)  # of torch 2.10 and newer
-        before = get_kernel and get_kernel(f"attnsmith::{name}", "FuncTorchDynamicLayerFrontMode")
+        before = kernel_of(f"attnsmith::{name}", "FuncTorchDynamicLayerFrontMode")
         _LIBRARY.impl(name, transformed, "FuncTorchDynamicLayerFrontMode", with_keyset=True)
         # Nothing of Python's on the way, which would cost as much as all the rest.
         _LIBRARY.impl(name, _registry.fallthrough_kernel, "Autograd")
@@ -279,7 +268,8 @@ def _traced_attention(name: str, fake: Callable[[str, Dict[str, Any], bool], Tup
         return letters if native else None
 
     passed = ", ".join(operators.passed)
-    operators.define("", "Tensor", f"return function({passed}, return_lse=False)", lambda given: fake(name, given, False)[0], results=results("o"))
+    operators.define("", "Tensor", f"return function({passed}, return_lse=False)", lambda given: fake(name, given, False)[0],
+                     results=results("o"))
     operators.define("_with_lse", "(Tensor, Tensor)", f"return function({passed}, return_lse=True)",
                      lambda given: fake(name, given, True), results=results("ol"))
     inputs = ", ".join(operators.tensors)

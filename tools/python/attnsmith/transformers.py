@@ -155,11 +155,15 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
     why = _why_not(dropout, said is None, words)
     is_trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
     if why is None and is_trained:
-        why = _why_not_trained(query, key, value, cast(Said, said), softcap, s_aux, words)
+        why = _why_not_trained(cast(Said, said), softcap, s_aux, words)
+    taken = [query, key, value] if why is not None else _as_taken(query, key, value)
+    if why is None and is_trained:
+        refused = _gradients.why_not(*taken)
+        why = refused and f"gradients of {refused}"
     if why is not None:
         return _by_sdpa(why, module, query, key, value, attention_mask, said, dropout, scaling, softcap, s_aux, words)
     assert said is not None  # else there is a mask that is SDPA's, which was passed on
-    query, key, value = _as_taken(query, key, value)
+    query, key, value = taken
     sinks = None if s_aux is None else s_aux.float()
     try:
         if is_trained:
@@ -250,15 +254,11 @@ def _why_not(dropout: float, mask_of_sdpa: bool, words: Dict[str, Any]) -> Optio
     return None
 
 
-def _why_not_trained(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, said: Said, softcap: Optional[float],
-                     s_aux: Optional[torch.Tensor], words: Dict[str, Any]) -> Optional[str]:
-    why: Optional[str] = "gradients (call under torch.no_grad() where none are wanted)"
-    if is_tracing() or said.kind != "plain" or softcap is not None or s_aux is not None:
-        return why
-    if said.window is None and not _has_offsets(words):
-        return why  # SDPA has words for that, and a backward of its choice
-    why = _gradients.why_not(*_as_taken(query, key, value))
-    return None if why is None else f"gradients of {why}"
+def _why_not_trained(said: Said, softcap: Optional[float], s_aux: Optional[torch.Tensor], words: Dict[str, Any]) -> Optional[str]:
+    is_plain = said.window is None and not _has_offsets(words)  # SDPA has words for that, and a backward of its choice
+    if is_tracing() or said.kind != "plain" or softcap is not None or s_aux is not None or is_plain:
+        return "gradients (call under torch.no_grad() where none are wanted)"
+    return None
 
 
 def _as_taken(*tensors: torch.Tensor) -> List[torch.Tensor]:

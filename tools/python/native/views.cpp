@@ -5,7 +5,7 @@
 namespace attnsmith::python {
 namespace {
 
-// Of a sequence of integers, so many at most. -1 for any other.
+// Of a sequence of at most kMostAxes integers. -1 for any other.
 Py_ssize_t read_numbers(PyObject* sequence, std::int64_t* to) {
     const Object numbers(PyTuple_Check(sequence) ? Object::shared(sequence)
                                                  : Object(PySequence_Tuple(sequence)));

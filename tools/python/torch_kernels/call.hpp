@@ -79,7 +79,7 @@ class Call {
                 return false;
             }
             if (one.field == python::field_of(&attnsmith_tensors::q)) dtype_of_q = dtype;
-            if (is_aligned(one.field)) bits |= reinterpret_cast<std::uintptr_t>(one.data);
+            if (python::is_aligned(one.field)) bits |= reinterpret_cast<std::uintptr_t>(one.data);
             layout.add(static_cast<std::uint64_t>(one.field) << 32 | static_cast<std::uint64_t>(dtype) << 8 |
                        static_cast<std::uint64_t>(rank));
             layout.add(rank, shape);
@@ -177,13 +177,6 @@ class Call {
         int field;
         void* data;
     };
-
-    static bool is_aligned(int field) {
-        using python::field_of;
-        return field == field_of(&attnsmith_tensors::q) || field == field_of(&attnsmith_tensors::k) ||
-               field == field_of(&attnsmith_tensors::v) || field == field_of(&attnsmith_tensors::o) ||
-               field == field_of(&attnsmith_tensors::q_pe) || field == field_of(&attnsmith_tensors::kpe);
-    }
 
     // Whether o is given, and has memory of another tensor: Python computes it elsewhere.
     bool writes_to_an_input() const {

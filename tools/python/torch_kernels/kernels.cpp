@@ -28,8 +28,7 @@ using python::field_of;
 using python::Workspace;
 
 constexpr int kQ = field_of(&attnsmith_tensors::q), kK = field_of(&attnsmith_tensors::k),
-              kV = field_of(&attnsmith_tensors::v), kOut = field_of(&attnsmith_tensors::o),
-              kLse = field_of(&attnsmith_tensors::lse);
+              kOut = field_of(&attnsmith_tensors::o), kLse = field_of(&attnsmith_tensors::lse);
 constexpr std::size_t kMostOperators = 32, kMostResults = 9;
 
 struct Recipe : python::Recipe {
@@ -276,7 +275,8 @@ bool run_cudnn_backward(Value* stack, const Call& call) {
 
 // Whether all that a recipe was taught by is the call's own, or made for it: what Python made on the way is
 // not there the next time.
-bool is_of(const Call& call, const Recipe& recipe, const Recipe::Arguments& taught) {
+bool is_of(const Call& call, const Recipe& recipe) {
+    const Recipe::Arguments& taught = recipe.taught();
     Recipe::Arguments own;
     recipe.copy_to(own);
     for (auto& tensor : own.memory) tensor.data = nullptr;
@@ -441,7 +441,7 @@ void attnsmith_torch_learn(const attnsmith_torch_recipe* recipe) {
     using namespace attnsmith::torch_kernels;
     if (pending == nullptr || pending->can_be_learnt == nullptr || recipe->size != sizeof *recipe) return;
     auto learnt = std::make_unique<Recipe>(*recipe);
-    if (is_of(*pending->can_be_learnt, *learnt, learnt->taught())) pending->recipe = std::move(learnt);
+    if (is_of(*pending->can_be_learnt, *learnt)) pending->recipe = std::move(learnt);
 }
 
 void attnsmith_torch_set_workspace(int32_t device, void* stream, void* data, size_t bytes) {

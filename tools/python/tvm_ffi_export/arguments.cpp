@@ -93,14 +93,6 @@ bool is_none(const Parameter& parameter, double value) {
 
 }  // namespace
 
-bool is_aligned(int field) {
-    constexpr int kAligned[] = {
-        python::field_of(&attnsmith_tensors::q),    python::field_of(&attnsmith_tensors::k),
-        python::field_of(&attnsmith_tensors::v),    python::field_of(&attnsmith_tensors::o),
-        python::field_of(&attnsmith_tensors::q_pe), python::field_of(&attnsmith_tensors::kpe)};
-    return std::find(std::begin(kAligned), std::end(kAligned), field) != std::end(kAligned);
-}
-
 attnsmith_dl_tensor View::described() const {
     return {data,
             device,
@@ -178,7 +170,7 @@ void CallArguments::read_tensor(const Parameter& parameter, const Any& value) {
     // NULL would be the address that was bound before.
     const auto end = view.shape.begin() + static_cast<std::ptrdiff_t>(view.rank);
     if (view.data == nullptr && std::find(view.shape.begin(), end, 0) == end) is_known_by_layout = false;
-    if (is_aligned(parameter.place)) pointer_bits_ |= reinterpret_cast<std::uintptr_t>(view.data);
+    if (python::is_aligned(parameter.place)) pointer_bits_ |= reinterpret_cast<std::uintptr_t>(view.data);
     const auto dtype = static_cast<std::uint64_t>(view.dtype.code) |
                        static_cast<std::uint64_t>(view.dtype.bits) << 8 |
                        static_cast<std::uint64_t>(view.dtype.lanes) << 16;

@@ -63,7 +63,4 @@ class CallArguments {
     bool has_device_ = false;
 };
 
-// Whether kernels are made for how a field's tensor is aligned.
-bool is_aligned(int field);
-
 }  // namespace attnsmith::tvm_ffi

@@ -120,7 +120,7 @@ std::string renamed(const Function& function, std::string message) {
     return message;
 }
 
-// A function of the ABI, out of which nothing is thrown. 0, or -1 with the error set.
+// Runs a function of the ABI, which throws nothing. 0, or -1 with the error set.
 template <class Work>
 int guarded(const Function* function, const Work& work) noexcept {
     const Functions* const ffi = functions();

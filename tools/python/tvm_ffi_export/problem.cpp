@@ -310,7 +310,7 @@ std::string Problem::request_text() const {
 
     std::vector<const View*> aligned;
     for (int field = 0; field < kBatchFields; ++field)
-        if (is_aligned(field) && has(field)) aligned.push_back(view(field));
+        if (python::is_aligned(field) && has(field)) aligned.push_back(view(field));
     text.add("alignment", alignment_of(aligned));
     const std::int64_t group = std::max<std::int64_t>(q_heads / std::max<std::int64_t>(kv_heads_, 1), 1);
     text.add("batch", std::clamp<std::int64_t>(sequences, 1, kMostSequences));
