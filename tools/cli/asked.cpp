@@ -128,6 +128,7 @@ Asked read_asked(const Command& command, const PlanSizes& sizes) {
         if (command.knows(flag) && command.has(flag) && !command.has("model"))
             throw BadUsage(fmt::format("--{} is for --model", flag));
     }
+    if (!command.has("model")) refuse_engine_without_model(command);
     const auto fields = given_fields(command);
     const bool by_flags =
         !std::ranges::all_of(fields, [](const auto* field) { return is_of_device(*field); });

@@ -196,7 +196,7 @@ void add_export(Command& cache) {
     command.add_value("sm", "SM[,SM...]",
                       "only kernels for these compute capabilities, e.g. 80,90 (default: all)");
     add_doubt_flags(command);
-    add_model_flags(command, {.several_values = true});
+    add_model_flags(command, {.several_values = true, .engine = true});
     add_tuning_flag(command);
 }
 

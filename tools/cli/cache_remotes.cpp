@@ -11,6 +11,7 @@
 #include "cli/field_flags.hpp"
 #include "cli/gpu.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/model_flags.hpp"
 #include "cli/output.hpp"
 #include "cli/prewarm_run.hpp"
 #include "cli/progress.hpp"
@@ -42,6 +43,7 @@ PushWork read_push(const Command& command) {
         for (const char* flag : {"tensor-parallel", "strict", "allow-unsupported"}) {
             if (command.has(flag)) throw BadUsage(fmt::format("--{} is for --model", flag));
         }
+        refuse_engine_without_model(command);
         if (command.has("sm")) work.options.sms = sms_or_present(command, read_sms(command));
         return work;
     }
@@ -175,6 +177,7 @@ void add_push(Command& cache) {
     add_doubt_flags(command);
     add_tuning_flag(command);
     add_request_flags(command);
+    add_engine_flag(command);
     add_recorded_flag(command);
 }
 
@@ -195,6 +198,7 @@ void add_pull(Command& cache) {
     add_doubt_flags(command);
     add_tuning_flag(command);
     add_request_flags(command);
+    add_engine_flag(command);
     add_recorded_flag(command);
 }
 

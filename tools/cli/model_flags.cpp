@@ -1,16 +1,20 @@
 #include "cli/model_flags.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
+#include "cli/engine_coverage.hpp"
 #include "cli/field_flags.hpp"
 #include "cli/files.hpp"
 #include "cli/read_document.hpp"
 #include "problem/coverage/coverage.hpp"
 #include "problem/model/options.hpp"
+#include "problem/spelling.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -25,6 +29,22 @@ nlohmann::json model_words(const Command& command) {
     if (command.has("tensor-parallel"))
         object["tensor_parallel"] = command.integer("tensor-parallel", 1, 1 << 20, 1);
     return object;
+}
+
+std::optional<Engine> given_engine(const Command& command) {
+    if (!command.knows("engine") || !command.has("engine")) return std::nullopt;
+    const std::string name = command.text("engine").value();
+    const std::optional<Engine> engine = find_engine(name);
+    if (!engine)
+        throw BadUsage(fmt::format("--engine: {} is not accepted; expected {}", problem::quote(name),
+                                   problem::join_or(engine_names())));
+    for (const std::string_view field : problem::model_request_fields()) {
+        if (decides(*engine, *problem::find_field(field)) && command.has(flag_of(field)))
+            throw BadUsage(
+                fmt::format("--{} cannot be given with --engine {}, which decides it: leave it out",
+                            flag_of(field), name));
+    }
+    return engine;
 }
 
 // Reads a model, which flags fill in: where one of them is what is wrong, that is named, too.
@@ -58,6 +78,13 @@ void add_model_flags(Command& command, const ModelFlags& flags) {
                       fmt::format("GPUs that the model's heads are divided over (default {})",
                                   ModelOptions().tensor_parallel),
                       "Model");
+    if (flags.engine) add_engine_flag(command, "Model");
+}
+
+void add_engine_flag(Command& command, const std::string& group) {
+    command.add_value(
+        "engine", fmt::format("{}", fmt::join(engine_names(), "|")),
+        "what this engine asks for while it serves the model with attnsmith's backend; needs --model", group);
 }
 
 Model read_model(const Command& command, const std::string& path) {
@@ -67,9 +94,12 @@ Model read_model(const Command& command, const std::string& path) {
 }
 
 Coverage read_model_coverage(const Command& command, const std::string& path) {
+    const std::optional<Engine> engine = given_engine(command);
     const nlohmann::json words = model_words(command);
     const std::string text = read_model_text(path);
-    return read_config(command, path, [&] { return problem::coverage_of_model(text, words); });
+    return read_config(command, path, [&] {
+        return engine ? engine_coverage(*engine, text, words) : problem::coverage_of_model(text, words);
+    });
 }
 
 std::string model_name(const std::string& path) {
@@ -80,7 +110,13 @@ std::string model_name(const std::string& path) {
     return name.empty() ? path : name;
 }
 
+void refuse_engine_without_model(const Command& command) {
+    if (command.knows("engine") && command.has("engine"))
+        throw BadUsage("--engine is for --model: add --model FILE, the config.json that the engine serves");
+}
+
 void refuse_model_flags(const Command& command) {
+    refuse_engine_without_model(command);
     std::vector<std::string> flags = {"tensor-parallel"};
     for (const std::string_view name : problem::model_request_fields()) flags.push_back(flag_of(name));
     for (const std::string& flag : flags) {

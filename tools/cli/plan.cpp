@@ -10,6 +10,7 @@
 #include "cli/commands.hpp"
 #include "cli/conclude.hpp"
 #include "cli/gpu.hpp"
+#include "cli/model_flags.hpp"
 #include "cli/output.hpp"
 #include "cli/plan_text.hpp"
 #include "cli/runtime_flags.hpp"
@@ -142,6 +143,7 @@ void add_plan(Command& parent) {
     add_toolchain_flag(command);
     add_tuning_flag(command);
     add_request_flags(command);
+    add_engine_flag(command);
     command.on_run(run_plan);
 }
 

@@ -5,6 +5,7 @@
 #include "cli/commands.hpp"
 #include "cli/conclude.hpp"
 #include "cli/gpu.hpp"
+#include "cli/model_flags.hpp"
 #include "cli/prewarm_dry_run.hpp"
 #include "cli/prewarm_run.hpp"
 #include "cli/runtime_flags.hpp"
@@ -16,13 +17,17 @@ constexpr const char* kPrewarmDetails =
     "Compiles every kernel that could be chosen for the problem, whatever its lengths, into the\n"
     "cache; what is there already, in a read-only layer too, is left alone. Words that a program\n"
     "chooses take several values (--kv paged,dense --alignment 16,8): all combinations. --recorded\n"
-    "takes what programs left in a file (ATTNSMITH_RECORD=FILE), for any SM. Ctrl-C finishes what is\n"
-    "being compiled and cancels the rest (exit code 130); so does SIGTERM (143), for at most 5\n"
+    "takes what programs left in a file (ATTNSMITH_RECORD=FILE), for any SM. --engine vllm\n"
+    "builds all that vLLM asks for with a model: attention over its paged cache, and the appends that\n"
+    "write the cache. vLLM's block size, cache dtype (also in vLLM's\n"
+    "words) and number of GPUs are --page-size, --kv-dtype and --tensor-parallel. Ctrl-C finishes what\n"
+    "is being compiled and cancels the rest (exit code 130); so does SIGTERM (143), for at most 5\n"
     "seconds. Exits 1 when a kernel failed or a part of a model is not supported, or with --strict\n"
     "when a model has a warning; the others are in the cache all the same.\n\n"
     "Examples:\n"
     "  attnsmith prewarm --model config.json --sm 80,90 --cache kernels --jobs 2\n"
     "  attnsmith prewarm --model config.json --kv paged,dense --index-dtype int32,int64 --sm 90\n"
+    "  attnsmith prewarm --model config.json --engine vllm --page-size 16 --sm 90\n"
     "  attnsmith prewarm --head-dim 128 --q-heads 32 --kv-heads 8 --mask causal --sm 90 --json\n"
     "  attnsmith prewarm --model config.json --sm 80,90 --dry-run";
 
@@ -63,6 +68,7 @@ void add_prewarm(Command& parent) {
     add_toolchain_flag(command);
     add_tuning_flag(command);
     add_request_flags(command);
+    add_engine_flag(command);
     add_recorded_flag(command);
     command.on_run(prewarm);
 }
