@@ -29,7 +29,7 @@ import sys
 import contract_facts
 from contract_compare import compare
 from contract_reads import BACKENDS, ROLES, engine_reads
-from contract_sources import PACKAGE, ContractError, imported_module, module_of, open_sources, resolve
+from contract_sources import PACKAGE, ContractError, definitions, imported_module, module_of, open_sources, resolve
 
 SCHEMA = "attnsmith.engine-contract/1"
 SECTIONS = {"schema", "engine", "release", "classes", "functions", "literals", "variables", "plugins", "layers", "backends",
@@ -94,8 +94,8 @@ FUNCTIONS = {
     "max_decode_query_len": (BACKEND,),
     "merge_attn_states": (OPS + "merge_attn_states.py",),
     "record_kv_cache_layout": (UTILS,),
-    "register_mla_prefill_backend": (MLA_PREFILL + "registry.py",),
     "register_kv_cache_dtype": (CACHE,),
+    "register_mla_prefill_backend": (MLA_PREFILL + "registry.py",),
     "reshape_and_cache_flash": (CUSTOM_OPS,),
     "resolve_kv_cache_layout": (UTILS,),
     "set_kv_cache_layout": (UTILS,),
@@ -105,6 +105,7 @@ FUNCTIONS = {
 }
 # Types NAME = Literal[...]. The first must exist.
 LITERALS = {"CacheDType": (CACHE,), "KVCacheLayoutType": (UTILS,)}
+# Variables, with the file where each is looked for first. Some releases may lack them.
 VARIABLES = {"VLLM_BATCH_INVARIANT": "vllm/envs.py"}
 LAYER_CLASSES = {"Attention": LAYERS + "attention.py", "CrossAttention": LAYERS + "cross_attention.py",
                  "EncoderOnlyAttention": LAYERS + "encoder_only_attention.py", "MLAAttention": MLA}
@@ -121,7 +122,7 @@ _GETTER = {"impl": "get_impl_cls", "builder": "get_builder_cls"}
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-# ---- classes, functions and literals ----
+# ---- classes, functions, literals and variables ----
 
 
 def required(found, word, name, file):
@@ -215,7 +216,7 @@ def contract_literals(sources):
 
 def literal_values(node):
     """The strings of Literal[...], or None."""
-    if not isinstance(node, ast.Subscript) or (contract_facts.dotted(node.value) or "").split(".")[-1] != "Literal":
+    if not isinstance(node, ast.Subscript) or contract_facts.last_name(node.value) != "Literal":
         return None
     items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     return [item.value for item in items] if all(isinstance(item, ast.Constant) for item in items) else None
@@ -234,12 +235,9 @@ def contract_variables(sources):
 
 def plugin_groups(sources):
     """{constant: name} of the entry points' groups."""
-    groups = {}
-    if PLUGINS in sources:
-        for node in sources.tree(PLUGINS).body:
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-                groups.update({target.id: node.value.value for target in node.targets
-                               if isinstance(target, ast.Name) and target.id.endswith("_GROUP")})
+    found = definitions(sources.tree(PLUGINS)) if PLUGINS in sources else {}
+    groups = {name: node.value.value for name, node in found.items()
+              if name.endswith("_GROUP") and isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)}
     if not groups:
         raise ContractError("%s: expected constants NAME_GROUP, the groups of entry points" % PLUGINS)
     return groups
@@ -307,11 +305,9 @@ def backends_and_reads(sources, classes):
 
 def release_of(sources):
     """The version that the package says it has."""
-    if VERSION in sources:
-        for node in sources.tree(VERSION).body:
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-                if any(isinstance(target, ast.Name) and target.id == "__version__" for target in node.targets):
-                    return node.value.value
+    node = definitions(sources.tree(VERSION)).get("__version__") if VERSION in sources else None
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+        return node.value.value
     raise ContractError("%s: expected __version__ = '...'; give --release" % VERSION)
 
 
@@ -322,8 +318,9 @@ def table_of(source, release=None):
     classes = {name: contract_facts.class_facts(node, file) for name, (file, node) in contract_classes(sources).items()}
     backends, reads = backends_and_reads(sources, classes)
     return {"schema": SCHEMA, "engine": ENGINE, "release": release, "classes": classes,
-            "functions": contract_functions(sources), "literals": contract_literals(sources), "variables": contract_variables(sources), "plugins": plugin_groups(sources),
-            "layers": layer_facts(sources), "backends": backends, "reads": reads}
+            "functions": contract_functions(sources), "literals": contract_literals(sources),
+            "variables": contract_variables(sources), "plugins": plugin_groups(sources), "layers": layer_facts(sources),
+            "backends": backends, "reads": reads}
 
 
 def text_of(table):

@@ -5,7 +5,7 @@ other objects."""
 import ast
 import re
 
-from contract_facts import dotted
+from contract_facts import dotted, last_name
 from contract_sources import FOREIGN, PACKAGE
 
 BACKENDS = PACKAGE + "/v1/attention/backends/"
@@ -29,7 +29,7 @@ def role_of(node, aliases):
         node = node.func
     if isinstance(node, ast.Subscript):
         node = node.value
-    name = (dotted(node) or "").split(".")[-1] or getattr(node, "attr", "")
+    name = last_name(node) or getattr(node, "attr", "")
     return _ROLE_OF.get(name) or (aliases.get(name) if isinstance(node, ast.Name) else None)
 
 
