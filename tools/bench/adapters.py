@@ -15,10 +15,10 @@ Before timing, the outputs (in training all gradients) are compared: |attnsmith 
 0.04, and 0.1 for gradients. The gradients compared with are those of SDPA without cuDNN, whose own can be wrong in torch 2.11
 (docs/pytorch.md). "without" is that error with an attention that gives zeros: where it is not far above the bound, the
 comparison says little. Then both are timed by turns in the same process on the same weights, SDPA with cuDNN where torch takes
-it. A round is the wall time of a few steps of each. A ratio is SDPA's time over attnsmith's in the same round, the median over the rounds: above 1, attnsmith is
-faster. "from" and "to" are the interval that holds the true median with a probability of 95%: a ratio below 1 is more than
-noise if "to" is below 1. A case in which attnsmith served no call is named and has no ratio. The exit code is 1 if outputs
-differ, if SDPA's own are not finite, or if a model fails.
+it. A round is the wall time of a few steps of each. A ratio is SDPA's time over attnsmith's in the same round, the median over
+the rounds: above 1, attnsmith is faster. "from" and "to" are the interval that holds the true median with a probability of 95%:
+a ratio below 1 is more than noise if "to" is below 1. A case in which attnsmith served no call is named and has no ratio. The
+exit code is 1 if outputs differ, if SDPA's own are not finite, or if a model fails.
 
 The first run compiles kernels, which takes most of its time: --prepare does that, and times nothing.
 

@@ -23,10 +23,8 @@ std::optional<Engine> find_engine(std::string_view name);
 bool decides(Engine engine, const problem::RequestField& field);
 
 // What the engine's backend launches for a config.json: the model's attentions over the engine's cache and
-// the appends that write the cache. `options` are those of
-// problem::coverage_of_model() that the engine does not decide; kv_dtype may be vLLM's "auto" or
-// "fp8_per_token_head". Throws
-// InvalidRequest naming the field.
+// the appends that write the cache. `options` are those of problem::coverage_of_model() that the engine does
+// not decide; kv_dtype may be vLLM's "auto" or "fp8_per_token_head". Throws InvalidRequest naming the field.
 Coverage engine_coverage(Engine engine, std::string_view config_json, const nlohmann::json& options);
 
 }  // namespace attnsmith::cli
