@@ -277,7 +277,8 @@ def _launch(dispatch: Dispatch, framework: Framework, index: int, order: Order, 
             views: List[Optional[View]], bounds: Tuple[int, int], status: Any) -> None:
     block = AppendBlock()
     nbytes = _abi.WORKSPACE_ZEROED_BYTES
-    if isinstance(framework, Torch) and framework.is_capturing():
+    if isinstance(framework, Torch) and framework.is_capturing() \
+            and not dispatch.workspaces.serves_capture(index, order.stream, nbytes):
         memory, data = torch_memory(framework, nbytes, index)
         _enqueue(dispatch, entry, block, views, bounds, data, nbytes, order, status)
         del memory  # behind the launch, in the graph's own pool

@@ -191,7 +191,8 @@ def _launch(dispatch: Dispatch, framework: Framework, index: int, stream: int, f
     words = block.words
     for slot, pointer in zip(recipe.slots, pointers):
         words[slot] = pointer
-    if isinstance(framework, Torch) and framework.is_capturing():
+    if isinstance(framework, Torch) and framework.is_capturing() \
+            and not dispatch.workspaces.serves_capture(index, stream, recipe.nbytes):
         memory, words[_WORKSPACE_WORD] = torch_memory(framework, recipe.nbytes, index)
         words[_WORKSPACE_WORD + 1] = recipe.nbytes
         code = run(recipe.entry.pointer, *block.arguments, stream, block.error_argument)
