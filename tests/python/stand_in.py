@@ -61,14 +61,18 @@ def _plain_options(words):
 
 
 def _scaled(tensor, scale, kv_dtype):
-    if tensor.dtype == torch.uint8:
-        tensor = tensor.view({"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[kv_dtype])
-    tensor = tensor.double()
+    tensor = _as_floats(tensor, kv_dtype).double()
     if scale is None:
         return tensor
     if scale.dim() == 1:
         return tensor * scale.double()[:, None]
-    raise NotImplementedError("scales of tokens")
+    if scale.shape == tensor.shape[:-1]:
+        return tensor * scale.double()[..., None]
+    raise NotImplementedError("scales of blocks of columns")
+
+
+def _as_floats(cache, kv_dtype):
+    return cache.view({"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[kv_dtype]) if cache.dtype == torch.uint8 else cache
 
 
 def _results(words, q, o, lse):
@@ -186,6 +190,9 @@ def paged_attention(*arguments, **words):
     k, v = cache if isinstance(cache, (tuple, list)) else (cache[:, 0], cache[:, 1])
     if words["page_order"] == "HND":
         k, v = k.transpose(1, 2), v.transpose(1, 2)
+        for name in ("k_scale", "v_scale"):
+            if words[name] is not None and words[name].dim() == 3:
+                words[name] = words[name].transpose(1, 2)
     _check(q, k, v)
     _check_scales(words)
     k64, v64 = (_scaled(tensor, words[f"{name}_scale"], words["kv_dtype"]) for name, tensor in (("k", k), ("v", v)))
@@ -212,8 +219,11 @@ def mla_attention(*arguments, **words):
     words = given("mla_attention", arguments, words,
                   {"q", "ckv", "page_table", "kv_lens", "q_pe", "kpe", "head_dim_ckv", "q_indptr", "kv_indptr",
                    "page_indptr", "page_indices", "last_page_len", "max_q_len", "max_kv_len", "causal", "scale",
-                   "q_lens", "return_lse", "lse_order", "out", "o_dtype", "consistency", "stream", "table_rows"})
+                   "q_lens", "return_lse", "lse_order", "out", "o_dtype", "consistency", "stream", "table_rows", "k_scale",
+                   "kv_dtype"})
     q, ckv = words["q"], words["ckv"]
+    if words["k_scale"] is not None or words["kv_dtype"] is not None:
+        ckv = _scaled(ckv, words["k_scale"], words["kv_dtype"]).to(torch.float32).to(q.dtype)
     if words["q_pe"] is not None:
         q = torch.cat([q, words["q_pe"]], -1)
     if words["kpe"] is not None:
@@ -288,11 +298,39 @@ def _new_tokens(words, k):
                 yield token, b, place
 
 
+def _write(cache, new, places, scale, kv_dtype, order):
+    """new [tokens, heads, columns] to the places, divided by a scale. Scales of each token and head are computed and written:
+    the largest magnitude becomes the largest float of 8 bits."""
+    stored = _as_floats(cache, kv_dtype)
+    if scale is not None and scale.dim() == 1:
+        new = new / scale.double()[:, None]
+    for token, place in places.items():
+        rows = new[token]
+        if scale is not None and scale.dim() > 1:
+            factors = rows.abs().amax(-1) / torch.finfo(stored.dtype).max
+            (scale.transpose(1, 2) if order == "HND" else scale)[place] = factors.float()
+            rows = rows / factors[:, None]
+        stored[place] = rows.to(stored.dtype)
+
+
+def _append_latents(words):
+    """k [tokens, columns] and kpe, apart, to pages [pages, page_size, columns]."""
+    for name in ("v", "v_cache", "q", "positions", "rope_table"):
+        assert words[name] is None, f"latents with {name}"
+    per = words["k_cache"].shape[1]
+    places = {token: divmod(slot, per) for token, slot in enumerate(words["slot_mapping"].tolist()) if slot >= 0}
+    for new, cache in ((words["k"], words["k_cache"]), (words["kpe"], words["kpe_cache"])):
+        _write(cache[:, :, None], new[:, None].double(), places, words["k_scale"], words["kv_dtype"], "NHD")
+
+
 def append(*arguments, **words):
     words = given("append", arguments, words,
                   {"k", "v", "k_cache", "v_cache", "q", "q_out", "slot_mapping", "positions", "rope_table", "rope",
                    "page_order", "q_indptr", "q_lens", "kv_lens", "page_table", "table_rows", "page_indptr",
-                   "page_indices", "last_page_len", "max_q_len", "max_kv_len", "stream", "k_scale", "v_scale"})
+                   "page_indices", "last_page_len", "max_q_len", "max_kv_len", "stream", "k_scale", "v_scale",
+                   "kv_dtype", "kpe", "kpe_cache", "head_dim_ckv"})
+    if words["head_dim_ckv"] is not None:
+        return _append_latents(words)
     k, q, order = words["k"], words["q"], words["page_order"]
     rows = k if k is not None else q
     flat = rows.reshape(-1, *rows.shape[-2:])
@@ -322,10 +360,7 @@ def append(*arguments, **words):
         new = words[name].reshape(-1, *words[name].shape[-2:]).double()
         if name == "k":
             new = _rotated(new, turn, words)
-        if words[f"{name}_scale"] is not None:
-            new = new / words[f"{name}_scale"].double()[:, None]
-        for token, place in places.items():
-            cache[place] = new[token].to(cache.dtype)
+        _write(cache, new, places, words[f"{name}_scale"], words["kv_dtype"], order)
     if q is None:
         return None
     turned = _rotated(q.reshape(-1, *q.shape[-2:]).double(), turn, words).view(q.shape).to(q.dtype)

@@ -55,7 +55,8 @@ class Files(unittest.TestCase):
 
     def test_the_package(self):
         folder = REPOSITORY / "tools/python"
-        sources = {str(file.relative_to(folder)) for file in (folder / "attnsmith").rglob("*")
+        files = [file for package in ("attnsmith", "attnsmith_vllm") for file in (folder / package).rglob("*")]
+        sources = {str(file.relative_to(folder)) for file in files
                    if file.suffix in (".py", ".json") or file.name == "py.typed" or file.parent.suffix == ".egg-info"}
         sources |= {f"attnsmith/schemas/{file.name}" for file in (REPOSITORY / "runtime/schemas").iterdir()}
         package = {name for name in self.names
@@ -135,6 +136,15 @@ class Installed(unittest.TestCase):
         self.assertTrue(version.split()[1].startswith(str(self.folder)), version)
         self.assertEqual((schema, loaded), ("attnsmith.plan/1", "[]"))
         self.assertIn(version.split()[0], WHEEL.name)
+
+    def test_the_plugin_of_vllm(self):
+        """It loads in less than the 50 ms that vLLM may be held up, and without vLLM it warns."""
+        program = ("import importlib.metadata as metadata, time; [plugin] = metadata.entry_points(group='vllm.general_plugins'); "
+                   "begin = time.perf_counter(); register = plugin.load(); seconds = time.perf_counter() - begin; register(); "
+                   "print(plugin.name, seconds < 0.05)")
+        done = run(self.bin / "python", "-c", program)
+        self.assertEqual((done.returncode, done.stdout), (0, "attnsmith True\n"), done.stderr)
+        self.assertIn("not available in this vLLM: ModuleNotFoundError", done.stderr)
 
     def test_programs_of_flash_attn(self):
         """They find its packages and their metadata, which transformers and diffusers ask for."""

@@ -1,0 +1,645 @@
+"""The attention backend of vLLM, on stand-ins of the releases that have a table, with torch in the place of the kernels."""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import gc
+import importlib
+import json
+import os
+import subprocess
+import sys
+import types
+import unittest
+import unittest.mock
+import warnings
+import weakref
+
+from support import COMMAND, FAKE_CUDA, MODELS, PythonTest, attnsmith, python
+from vllm_stand_in import load, releases, signature_problems, stand_in
+
+try:
+    import torch
+except ImportError:
+    torch = None
+else:
+    import vllm_cases
+    from stand_in import standing_in
+
+import attnsmith_vllm
+
+_OURS = [f"attnsmith.vllm{name}" for name in ("", "._cache", "._context_parallel", "._dense", "._layers", "._metadata", "._mla",
+                                              "._mla_prefill", "._names")]
+NEWEST = releases()[-1]
+SM_90 = types.SimpleNamespace(major=9, minor=0)
+
+
+class Capability(tuple):
+    """vLLM's DeviceCapability."""
+
+    major = property(lambda self: self[0])
+    minor = property(lambda self: self[1])
+
+
+def config_of(**model):
+    """What attnsmith reads of a VllmConfig."""
+    spaces = types.SimpleNamespace
+    return spaces(model_config=spaces(**{"dtype": torch.bfloat16, "use_mla": False, **model}), attention_config=spaces(
+        mla_prefill_backend=None, use_non_causal=False), compilation_config=spaces(static_forward_context={}),
+        parallel_config=spaces(cp_kv_cache_interleave_size=1, dcp_comm_backend="ag_rs"),
+        scheduler_config=spaces(max_num_seqs=64))
+
+
+def _no_group():
+    raise AssertionError("there are no groups of ranks")
+
+
+@contextlib.contextmanager
+def release(name, config=None, **answers):
+    """A stand-in of a release in which attnsmith is registered. Gives its backend."""
+    given = {"VLLM_BATCH_INVARIANT": False, "get_current_vllm_config_or_none": lambda: config,
+             "get_kv_cache_layout": lambda: "NHD", "get_dcp_group": _no_group, **answers}
+    with stand_in(load(name), given, fresh=_OURS) as vllm:
+        attnsmith_vllm.register()
+        path = next(iter(vllm.registered.values()))
+        yield resolved(path), vllm
+
+
+def resolved(path):
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class Contract(unittest.TestCase):
+    def each(self, test):
+        """Runs the test with the release, its backend and its stand-in, for both kinds of attention."""
+        for name in releases():
+            for is_mla in (False, True):
+                with self.subTest(name, mla=is_mla), release(name, config_of(use_mla=is_mla)) as (backend, vllm):
+                    test(name, backend, vllm)
+
+    def test_the_name_is_a_member_of_the_release(self):
+        def test(name, backend, vllm):
+            registered, = vllm.registered
+            can_add = "register" in load(name)["classes"]["AttentionBackendEnum"]["methods"]
+            self.assertEqual((backend.get_name(), registered), ("ATTNSMITH" if can_add else "CUSTOM",) * 2)
+        self.each(test)
+
+    def test_nothing_is_left_abstract_and_arguments_are_those_of_the_contract(self):
+        def test(name, backend, _):
+            for cls in (backend, backend.get_impl_cls(), backend.get_builder_cls()):
+                self.assertFalse(getattr(cls, "__abstractmethods__", ()))
+                self.assertEqual(signature_problems(cls, load(name)), [])
+        self.each(test)
+
+    def test_what_the_engine_calls_is_there(self):
+        """Methods that are on no class of the contract, but that the engine calls and built-in backends add."""
+        def test(name, backend, _):
+            added = load(name)["backends"]["FlashAttnMLABackend" if backend.is_mla() else "FlashAttentionBackend"]
+            for role, cls in (("backend", backend), ("impl", backend.get_impl_cls()), ("builder", backend.get_builder_cls())):
+                for method in added[role]["adds"]:
+                    self.assertTrue(hasattr(cls, method), method)
+        self.each(test)
+
+    def test_registering_twice_changes_nothing(self):
+        def test(name, backend, vllm):
+            before = dict(vllm.registered)
+            attnsmith_vllm.register()
+            self.assertEqual(vllm.registered, before)
+        self.each(test)
+
+    def test_another_plugin_keeps_its_name(self):
+        with stand_in(load("0.26.0"), fresh=_OURS) as vllm:
+            from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+            register_backend(AttentionBackendEnum.CUSTOM, "another.plugin.Backend")
+            with self.assertLogs("attnsmith.vllm", "WARNING") as logged:
+                attnsmith_vllm.register()
+            self.assertIn("VLLM_PLUGINS", logged.output[0])
+            self.assertEqual(list(vllm.registered.values()), ["another.plugin.Backend"])
+
+    def test_a_release_without_the_registry_is_no_error(self):
+        with unittest.mock.patch.dict(sys.modules, {"vllm": types.ModuleType("vllm")}):
+            with self.assertLogs("attnsmith.vllm", "WARNING"):
+                attnsmith_vllm.register()
+
+    def test_mla_models_get_the_latent_backend_and_its_prefill(self):
+        for name in releases():
+            config = config_of(use_mla=True)
+            with self.subTest(name), release(name, config) as (backend, _):
+                self.assertTrue(backend.is_mla())
+                from attnsmith.vllm import _mla_prefill
+                for _ in range(2):  # for each engine of a process
+                    config.attention_config.mla_prefill_backend = None
+                    _mla_prefill.choose()
+                    self.assertEqual(config.attention_config.mla_prefill_backend.name, "CUSTOM")
+                config.attention_config.mla_prefill_backend = "FLASHINFER"
+                _mla_prefill.choose()
+                self.assertEqual(config.attention_config.mla_prefill_backend, "FLASHINFER")
+                made = resolved(_mla_prefill.PATH)
+                self.assertEqual(signature_problems(made, load(name)), [])
+                self.assertFalse(made.__abstractmethods__)
+
+
+class Plugin(unittest.TestCase):
+    def test_it_imports_nothing_of_attnsmith(self):
+        result = python("import sys, attnsmith_vllm\nprint([name for name in sys.modules if name.split('.')[0] in "
+                        "('attnsmith', 'torch', 'numpy')])")
+        self.assertEqual((result.stdout.strip(), result.stderr), ("[]", ""))
+
+    def test_without_vllm_it_only_warns(self):
+        with unittest.mock.patch.dict(sys.modules, {"vllm": None}), self.assertLogs("attnsmith.vllm", "WARNING"):
+            attnsmith_vllm.register()
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class Chosen(unittest.TestCase):
+    """What vLLM asks before it chooses a backend."""
+
+    def reasons(self, backend, **changed):
+        asked = {"head_size": 128, "dtype": torch.bfloat16, "kv_cache_dtype": "auto", "block_size": 16, "use_mla": False,
+                 "has_sink": False, "use_sparse": False, "use_mm_prefix": False, "device_capability": Capability((9, 0)),
+                 **changed}
+        return backend.supports_combination(**asked)
+
+    def test_reasons_name_what_is_served(self):
+        for name in releases():
+            with self.subTest(name), release(name) as (backend, _):
+                for words, reason in (({}, None), ({"kv_cache_dtype": "fp8"}, None), ({"has_sink": True}, None),
+                                      ({"head_size": 512}, None), ({"kv_cache_dtype": "fp8_per_token_head"}, None),
+                                      ({"kv_cache_dtype": "nvfp4"}, "attnsmith serves auto"),
+                                      ({"kv_cache_dtype": "float16"}, "needs a model of that dtype"),
+                                      ({"device_capability": Capability((9, 9))}, "9.9")):
+                    found = self.reasons(backend, **words)
+                    self.assertTrue(found is None if reason is None else reason in found, (words, found))
+
+    def test_head_sizes_and_capabilities(self):
+        with release(NEWEST) as (backend, _):
+            self.assertEqual([size for size in (0, 4, 8, 40, 130, 256, 512, 520) if backend.supports_head_size(size)],
+                             [8, 40, 256, 512])
+            self.assertEqual([pair for pair in ((7, 5), (8, 0), (9, 0)) if backend.supports_compute_capability(Capability(pair))],
+                             [(8, 0), (9, 0)])
+
+    def test_arguments_of_other_backends_are_refused_by_name(self):
+        with release(NEWEST) as (backend, _):
+            impl = backend.get_impl_cls()
+            for words, message in (({"chunk_lookback": 4}, "chunk_lookback"), ({"sinks": torch.zeros(3)}, "sinks")):
+                with self.assertRaisesRegex(NotImplementedError, message):
+                    impl(8, 64, 0.125, 2, None, None, "auto", None, "decoder", None, **words)
+            impl(8, 64, 0.125, 2, None, None, "auto", None, "decoder", None, use_alibi_sqrt=False)
+
+    def test_a_mask_that_is_causal_for_some_requests_is_refused(self):
+        with release(NEWEST) as (backend, _):
+            case = dataclasses.replace(vllm_cases.DENSE[0], causal=torch.tensor([True, False, True]))
+            common = vllm_cases.common_of(case, torch.zeros(3, 1, dtype=torch.int32), torch.zeros(21, dtype=torch.int64))
+            with self.assertRaisesRegex(NotImplementedError, "causal for some requests"):
+                vllm_cases.builder_of(backend).build(0, common)
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class Dense(unittest.TestCase):
+    def test_every_case_in_every_release(self):
+        for name in releases():
+            with release(name) as (backend, _):
+                for case in vllm_cases.DENSE if name == NEWEST else vllm_cases.DENSE[::5]:
+                    with self.subTest(f"{name}: {case.name}"), standing_in():
+                        torch.manual_seed(1)
+                        self.assertLessEqual(vllm_cases.worst(vllm_cases.drive(backend, case, "cpu"), case), 1)
+
+    def test_batch_invariance_is_bitwise(self):
+        with release(NEWEST, VLLM_BATCH_INVARIANT=True) as (backend, _), standing_in() as calls:
+            vllm_cases.drive(backend, vllm_cases.DENSE[0], "cpu")
+        self.assertEqual({words["consistency"] for name, _, words in calls if name == "paged_attention"}, {"bitwise"})
+
+    def test_a_run_that_measures_memory_gives_zeros(self):
+        with release(NEWEST) as (backend, _), standing_in() as calls:
+            impl = vllm_cases.impl_of(backend, vllm_cases.DENSE[0], "cpu")
+            output = torch.ones(3, 8, 64)
+            impl.forward(None, output, None, None, torch.tensor([]), None, output)
+        self.assertEqual((float(output.sum()), calls), (0, []))
+
+    def test_views_of_a_cache_are_made_once(self):
+        with release(NEWEST) as (backend, _), standing_in() as calls:
+            for _ in range(2):
+                driven = vllm_cases.drive(backend, vllm_cases.DENSE[0], "cpu")
+                views = [words_or_tuple[1] for name, words_or_tuple, _ in calls if name == "paged_attention"]
+            query, key, value, cache, _, _ = driven.inputs
+            driven.impl.forward(driven.layer, query, key, value, cache, driven.metadata, driven.output)
+            last = [arguments[1] for name, arguments, _ in calls if name == "paged_attention"]
+        self.assertIs(last[-1][0], views[-1][0])
+
+    def test_sinks_follow_weights_that_are_loaded_again(self):
+        with release(NEWEST) as (backend, _):
+            given = torch.ones(8, dtype=torch.bfloat16)
+            impl = backend.get_impl_cls()(8, 64, 0.125, 2, sinks=given)
+            impl.process_weights_after_loading(torch.bfloat16)
+            first = impl.sinks
+            given.fill_(3)
+            impl.process_weights_after_loading(torch.bfloat16)
+            self.assertIs(impl.sinks, first)
+            self.assertEqual((first.dtype, first.tolist()), (torch.float32, [3.0] * 8))
+
+    def test_bounds_take_few_values(self):
+        with release(NEWEST):
+            from attnsmith.vllm._metadata import bound_of
+            self.assertEqual([bound_of(n) for n in (1, 5, 16, 17, 32, 33, 1000, 4096)], [1, 5, 16, 32, 32, 64, 1024, 4096])
+
+    def test_a_graph_for_any_batch_is_bound_by_its_tokens(self):
+        modes = {"FULL": 32, "PIECEWISE": 3}  # of batches with prefills
+        for name, bound in modes.items():
+            with self.subTest(name), release(NEWEST) as (backend, _):
+                mode = types.SimpleNamespace(mixed_mode=lambda name=name: types.SimpleNamespace(name=name))
+                config = types.SimpleNamespace(compilation_config=types.SimpleNamespace(cudagraph_mode=mode))
+                case = dataclasses.replace(vllm_cases.DENSE[0], queries=(3,) * 7, contexts=(9,) * 7)
+                common = vllm_cases.common_of(case, torch.zeros(7, 1, dtype=torch.int32), torch.zeros(21, dtype=torch.int64))
+                builder = vllm_cases.builder_of(backend, vllm_config=config)
+                self.assertEqual(builder.build_for_cudagraph_capture(common).max_query_len, bound)
+
+    def test_another_block_table_leaves_the_step_alone(self):
+        with release(NEWEST) as (backend, _):
+            case = vllm_cases.DENSE[0]
+            builder = vllm_cases.builder_of(backend)
+            first = builder.build(0, vllm_cases.common_of(case, torch.zeros(3, 1, dtype=torch.int32),
+                                                          torch.zeros(21, dtype=torch.int64)))
+            table, slots = torch.ones(3, 2, dtype=torch.int32), torch.ones(21, dtype=torch.int64)
+            second = builder.update_block_table(first, table, slots)
+            self.assertIs(second.block_table, table)
+            self.assertIs(second.seq_lens, first.seq_lens)
+            self.assertEqual(int(first.block_table.sum()), 0)
+
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class Fused(unittest.TestCase):
+    """Norms, rotation and the cache's update in one call."""
+
+    def setUp(self):
+        torch.manual_seed(1)
+        self.case = dataclasses.replace(vllm_cases.DENSE[0], queries=(9,), contexts=(0,))
+        self.table = torch.cat([(torch.arange(40)[:, None] * 0.1 ** (torch.arange(32) / 32)).cos(),
+                                (torch.arange(40)[:, None] * 0.1 ** (torch.arange(32) / 32)).sin()], -1).to(torch.bfloat16)
+        self.positions = torch.arange(9) + 20
+
+    def rotated(self, rows):
+        cos, sin = self.table[self.positions].double()[:, None].chunk(2, -1)
+        x, y = rows.double().chunk(2, -1)
+        return torch.cat([x * cos - y * sin, y * cos + x * sin], -1)
+
+    def cached(self, cache, table, slots):
+        size = self.case.head_size
+        rows = cache[slots // 16, :, slots % 16]
+        return rows[..., :size], rows[..., size:]
+
+    def test_rotation(self):
+        with release(NEWEST) as (backend, _), standing_in():
+            impl, layer = vllm_cases.impl_of(backend, self.case, "cpu"), vllm_cases.layer_of(self.case, "cpu")
+            cache, table = vllm_cases.cache_of(self.case, 128, "cpu")
+            slots = vllm_cases.slots_of(table, 0, 0, 9, 16)
+            q, k, v = (torch.randn(9, heads, 64).to(torch.bfloat16) for heads in (8, 2, 2))
+            wanted_q, wanted_k, given_k = self.rotated(q), self.rotated(k), k.clone()
+            self.assertTrue(impl.fused_rope_kvcache_supported())
+            impl.do_rope_and_kv_cache_update(layer, q, k, v, self.positions, self.table, True, cache, slots)
+        keys, values = self.cached(cache, table, slots)
+        torch.testing.assert_close(q.double(), wanted_q, rtol=0.01, atol=0.01)
+        torch.testing.assert_close(keys.double(), wanted_k, rtol=0.01, atol=0.01)
+        self.assertTrue(torch.equal(values, v) and torch.equal(k, given_k))
+
+    def test_norms_and_rotation(self):
+        with release(NEWEST) as (backend, _), standing_in() as calls:
+            impl, layer = vllm_cases.impl_of(backend, self.case, "cpu"), vllm_cases.layer_of(self.case, "cpu")
+            cache, table = vllm_cases.cache_of(self.case, 128, "cpu")
+            slots = vllm_cases.slots_of(table, 0, 0, 9, 16)
+            qkv = torch.randn(9, 12 * 64).to(torch.bfloat16)
+            q_out, k_out = torch.zeros(9, 8 * 64, dtype=torch.bfloat16), torch.zeros(9, 2 * 64, dtype=torch.bfloat16)
+            weights = torch.randn(2, 64).to(torch.bfloat16)
+            with unittest.mock.patch("attnsmith.functions.append") as append:
+                impl.do_qk_norm_rope_kvcache_update(layer, qkv, q_out, k_out, self.positions, weights[0], weights[1], 1e-5,
+                                                    self.table, True, cache, slots)
+        (k, v, k_cache, v_cache), words = append.call_args.args, append.call_args.kwargs
+        wanted = {"q": qkv[:, :512], "k": qkv[:, 512:640], "v": qkv[:, 640:]}
+        for name, got in (("q", words["q"]), ("k", k), ("v", v)):
+            self.assertTrue(torch.equal(got.reshape(9, -1), wanted[name]), name)
+        self.assertEqual(words["q_out"].data_ptr(), q_out.data_ptr())
+        self.assertIs(words["q_norm_weight"].data_ptr() == weights[0].data_ptr(), True)
+        self.assertEqual((words["norm_eps"], words["rope"], append.call_count), (1e-5, "half", 1))
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class Latent(unittest.TestCase):
+    def test_decodes_in_every_release(self):
+        for name in releases():
+            for dtype in ("auto", "fp8"):
+                with self.subTest(name, dtype=dtype), release(name, config_of(use_mla=True)) as (backend, _), standing_in():
+                    torch.manual_seed(1)
+                    self.assertLessEqual(vllm_cases.drive_latent(backend, dtype, "cpu"), 1)
+
+    def test_prefill_in_every_release(self):
+        for name in releases():
+            with self.subTest(name), release(name, config_of(use_mla=True)), standing_in():
+                torch.manual_seed(1)
+                self.assertLessEqual(vllm_cases.drive_latent_prefill("cpu", by_index=name in ("0.24.0", "0.26.0")), 1)
+
+    def test_windows_and_softcap_are_refused_by_name(self):
+        with release(NEWEST, config_of(use_mla=True)) as (backend, _):
+            for at, name in ((4, "alibi_slopes"), (5, "sliding_window"), (7, "logits_soft_cap")):
+                arguments = [4, 80, 0.1, 1, None, None, "auto", None, "decoder", None]
+                arguments[at] = [1.0] if at == 4 else 5
+                with self.assertRaisesRegex(NotImplementedError, name):
+                    backend.get_impl_cls()(*arguments)
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class ContextParallel(unittest.TestCase):
+    """Two ranks, one after the other: each has every second token of the context, and half of the heads."""
+
+    def test_two_ranks_give_what_one_does(self):
+        torch.manual_seed(1)
+        with release("0.26.0") as (backend, _), standing_in():
+            case = dataclasses.replace(vllm_cases.DENSE[0], queries=(2, 1), contexts=(9, 6), heads=4, kv_heads=1)
+            output, wanted = vllm_cases.drive_context_parallel(backend, case, unittest.mock.patch, "cpu")
+        self.assertLessEqual(float(((output.double() - wanted).abs() / (0.01 * (1 + wanted.abs()))).max()), 1)
+
+    def test_what_a_part_of_the_context_cannot_tell_is_refused(self):
+        with release("0.26.0") as (backend, _):
+            impl = backend.get_impl_cls()
+            for words, name in (({"sliding_window": 5}, "sliding_window"), ({"alibi_slopes": [1.0] * 8}, "alibi_slopes"),
+                                ({"sinks": torch.zeros(8)}, "sinks")):
+                made = impl.__new__(impl)
+                made.dcp_world_size = 2
+                with self.assertRaisesRegex(NotImplementedError, f"{name} with decode context parallelism"):
+                    made.__init__(8, 64, 0.125, 2, **words)
+
+
+
+class Recorded(Exception):
+    """Raised where a call would prepare a kernel."""
+
+
+@contextlib.contextmanager
+def recording():
+    """The requests that calls make of CPU tensors, as if these were on a GPU. Calls raise Recorded."""
+    from attnsmith import _dispatch, _frameworks
+    words = []
+
+    def prepare(self, key, request, index):
+        words.append(request)
+        raise Recorded
+
+    def view(self, tensor, name, order=None):
+        return tensor.data_ptr(), tensor.shape, tensor.stride(), self.kinds[tensor.dtype], 2
+
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in ((_dispatch.Dispatch, "prepare", prepare), (_frameworks.Torch, "view", view),
+                                   (_frameworks.Torch, "index", lambda *_: 0), (_frameworks.Torch, "stream", lambda *_: 0),
+                                   (_frameworks.Torch, "scope", lambda *_: None), (_frameworks.Torch, "layouts", lambda *_: None)):
+            stack.enter_context(unittest.mock.patch.object(owner, name, value))
+        yield words
+
+
+def kernels_of(requests):
+    """The keys of all kernels that these may need on sm_90."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that the cache does not have them
+        report = attnsmith.default_runtime().prewarm(requests, sm=90, compile=False)
+    return {kernel["key"] for kernel in report["kernels"]}
+
+
+_SIZES = ({}, {"batch": 8, "q_len": 4096, "kv_len": 8192}, {"batch": 64, "q_len": 1, "kv_len": 32768},
+          {"batch": 3, "q_len": 40, "kv_len": 500})
+
+
+def planned(request):
+    """The keys of the kernels of one call, and of such calls of other sizes."""
+    keys = set()
+    for sizes in _SIZES:
+        plan = attnsmith.default_runtime().plan(sm=90, **{**request, **sizes})
+        keys.update(kernel["cache"]["key"] for kernel in plan["kernels"])
+    return keys
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class Start(unittest.TestCase):
+    """What an engine prepares when it starts is all that its calls need."""
+
+    def calls_of(self, backend, case):
+        with recording() as words, contextlib.suppress(Recorded):
+            impl, layer = vllm_cases.impl_of(backend, case, "cpu"), vllm_cases.layer_of(case, "cpu")
+            scale = 4 if impl.storage.is_per_token else 0
+            cache, table = vllm_cases.cache_of(case, 2 * (case.head_size + scale), "cpu")
+            new = torch.zeros(21, case.kv_heads, case.head_size, dtype=case.dtype)
+            slots = torch.arange(21)
+            with contextlib.suppress(Recorded):
+                impl.do_kv_cache_update(layer, new, new, cache, slots)
+            query = torch.zeros(21, case.heads, case.head_size, dtype=case.dtype)
+            step = vllm_cases.builder_of(backend).build(0, vllm_cases.common_of(case, table, slots))
+            impl.forward(layer, query, new, new, cache, step, query.clone())
+        return impl, words
+
+    def test_calls_need_no_other_kernel(self):
+        for case in vllm_cases.DENSE:
+            for queries, contexts in (((1,) * 21, (30,) * 21), ((21,), (1000,)), ((3, 1, 17), (5, 30, 0))):
+                case = dataclasses.replace(case, queries=queries, contexts=contexts)
+                with self.subTest(case.name, queries=queries), release(NEWEST) as (backend, _):
+                    impl, words = self.calls_of(backend, case)
+                    config = config_of(dtype=case.dtype)
+                    config.attention_config.use_non_causal = not case.causal
+                    prepared = [request for _, request in impl.requests(case.block_size, config)]
+                    self.assertEqual(len(words), 1 if case.attn_type == "encoder_only" else 2)
+                    known = kernels_of(prepared)
+                    for request in words:
+                        self.assertLessEqual(planned(request), known, request)
+
+    def test_calls_of_latent_layers_need_no_other_kernel(self):
+        for dtype in ("auto", "fp8"):
+            with self.subTest(dtype), release(NEWEST, config_of(use_mla=True)) as (backend, _):
+                impl = vllm_cases.latent_impl(backend, dtype)
+                known = kernels_of([words for _, words in impl.requests(16, config_of())])
+                with recording() as words:
+                    vllm_cases.latent_calls(backend, impl, Recorded)
+                self.assertEqual([request.get("op", "attention") for request in words], ["append", "mla", "attention", "attention"])
+                for request in words:
+                    self.assertLessEqual(planned(request), known, request)
+
+    def test_layers_of_one_kind_are_prepared_once(self):
+        with release(NEWEST) as (backend, _):
+            from attnsmith.vllm import _layers
+            config = config_of()
+            for number in range(3):
+                impl = vllm_cases.impl_of(backend, dataclasses.replace(vllm_cases.DENSE[0], window=9 if number else None), "cpu")
+                config.compilation_config.static_forward_context[f"layer {number}"] = types.SimpleNamespace(impl=impl)
+            config.compilation_config.static_forward_context["another"] = types.SimpleNamespace(impl=object())
+            layers = ["layer 0", "layer 1", "layer 2", "another", "gone"]
+            prepare = unittest.mock.Mock()
+            with unittest.mock.patch.object(_layers, "default_runtime", lambda: types.SimpleNamespace(prepare_set=prepare)):
+                _layers.prepared(_layers.requests_of(config, layers, 16), torch.device("cuda", 1))
+        asked = [call.kwargs for call in prepare.call_args_list]
+        self.assertEqual({words["device"] for words in asked}, {1})
+        self.assertEqual(sorted((words["op"], words.get("window_left")) for words in asked if words["op"] == "append"),
+                         [("append", None)])
+        self.assertEqual(sorted(words.get("window_left", -1) for words in asked if words["op"] == "attention"), [-1, 8])
+
+    def test_an_unsupported_layer_is_named(self):
+        with release(NEWEST):
+            from attnsmith.vllm import _layers
+
+            def refuse(**words):
+                raise attnsmith.Unsupported("no kernel")
+
+            with unittest.mock.patch.object(_layers, "default_runtime", lambda: types.SimpleNamespace(prepare_set=refuse)):
+                with self.assertRaisesRegex(attnsmith.Unsupported, "model.layers.3: attention: no kernel"):
+                    _layers.prepared([("model.layers.3: attention", {"op": "attention"})], torch.device("cuda", 0))
+
+    @unittest.skipUnless(FAKE_CUDA, "ATTNSMITH_FAKE_CUDA is not set")
+    def test_kernels_are_compiled_when_the_builder_is_made(self):
+        with release(NEWEST) as (backend, _):
+            config = config_of()
+            impl = vllm_cases.impl_of(backend, vllm_cases.DENSE[0], "cpu")
+            config.compilation_config.static_forward_context["layer"] = types.SimpleNamespace(impl=impl)
+            requests = [words for _, words in impl.requests(16, config)]
+            runtime = attnsmith.Runtime(driver_path=FAKE_CUDA, log_level="off")
+            self.addCleanup(runtime.close)
+            from attnsmith.vllm import _layers
+            with unittest.mock.patch.object(_layers, "default_runtime", lambda: runtime):
+                builder = backend.get_builder_cls()(types.SimpleNamespace(block_size=16), ["layer"], config,
+                                                    torch.device("cuda", 0))
+            self.assertEqual(len(builder._kernels), len(requests))
+            self.assertGreater(sum(map(len, builder._kernels)), len(requests))
+
+
+
+class KeptWorkspaces(unittest.TestCase):
+    """Launches that an engine captures use the workspace of their stream."""
+
+    def setUp(self):
+        from attnsmith._workspaces import Workspaces
+        self.made = []
+
+        class Memory:
+            data = 4096
+
+            def upload(self, _):
+                pass
+
+        def allocate(nbytes, index):
+            self.made.append(weakref.ref(memory := Memory()))
+            return memory
+
+        self.workspaces = Workspaces(allocate, lambda stream: None)
+
+    def grow(self, nbytes):
+        workspace = self.workspaces.of(0, 7)
+        with workspace.lock:
+            self.workspaces.grow(workspace, nbytes, object(), 0, 7)
+        return workspace
+
+    def test_only_where_it_is_asked_for_and_large_enough(self):
+        from attnsmith._workspaces import kept_in_graphs
+        workspace = self.grow(1 << 20)
+        self.assertFalse(self.workspaces.serves_capture(0, 7, 1))
+        with kept_in_graphs:
+            self.assertFalse(self.workspaces.serves_capture(0, 7, workspace.nbytes + 1))
+            self.assertFalse(self.workspaces.serves_capture(0, 8, 1))
+            self.assertFalse(workspace.captured)
+            self.assertTrue(self.workspaces.serves_capture(0, 7, workspace.nbytes))
+        self.assertFalse(self.workspaces.serves_capture(0, 7, 1))
+
+    def test_memory_of_a_graph_is_never_given_back(self):
+        from attnsmith._workspaces import kept_in_graphs
+        self.grow(1 << 16)
+        self.grow(1 << 20)
+        with kept_in_graphs:
+            self.assertTrue(self.workspaces.serves_capture(0, 7, 1))
+        self.grow(1 << 22)
+        self.grow(1 << 23)
+        gc.collect()
+        self.assertEqual([memory() is not None for memory in self.made], [False, True, False, True])
+
+    def test_another_thread_is_not_asked(self):
+        from attnsmith._workspaces import kept_in_graphs
+        self.grow(1 << 16)
+        with kept_in_graphs, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            self.assertFalse(pool.submit(self.workspaces.serves_capture, 0, 7, 1).result())
+
+    @unittest.skipIf(torch is None, "PyTorch is not installed")
+    def test_every_call_of_the_backend_asks_for_it(self):
+        from attnsmith import _workspaces, functions
+        asked = []
+        with release(NEWEST) as (backend, _), standing_in():
+            with contextlib.ExitStack() as stack:
+                for name in ("append", "paged_attention", "varlen_attention", "mla_attention"):
+                    plain = getattr(functions, name)
+
+                    def call(*arguments, plain=plain, name=name, **words):
+                        asked.append((name, _workspaces.kept_in_graphs.on))
+                        return plain(*arguments, **words)
+
+                    stack.enter_context(unittest.mock.patch.object(functions, name, call))
+                for case in (vllm_cases.DENSE[0], next(case for case in vllm_cases.DENSE if case.name == "encoder")):
+                    vllm_cases.drive(backend, case, "cpu")
+                with release(NEWEST, config_of(use_mla=True)) as (latent, _):
+                    vllm_cases.drive_latent(latent, "auto", "cpu")
+        self.assertEqual(set(asked), {(name, True) for name in ("append", "paged_attention", "varlen_attention", "mla_attention")})
+        self.assertFalse(_workspaces.kept_in_graphs.on)
+
+
+#: Models of tests/models, flags of the command, and the layers that vLLM makes of them.
+SERVED = {
+    "llama-3.1-8b": ([], [dict(heads=32, kv_heads=8, head_size=128)]),
+    "llama-3.1-70b": (["--tensor-parallel", "8", "--page-size", "32"], [dict(heads=8, kv_heads=1, head_size=128, block_size=32)]),
+    "gpt-oss-20b": (["--kv-dtype", "fp8"], [dict(heads=64, kv_heads=8, head_size=64, sinks=True, window=window,
+                                                 kv_cache_dtype="fp8") for window in (128, None)]),
+    "gemma-2-9b": ([], [dict(heads=16, kv_heads=8, head_size=256, softcap=50.0, window=window) for window in (4096, None)]),
+    "mistral-7b-v0.1": (["--kv-dtype", "fp8_per_token_head"],
+                        [dict(heads=32, kv_heads=8, head_size=128, window=4096, kv_cache_dtype="fp8_per_token_head")]),
+}
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+@unittest.skipUnless(FAKE_CUDA, "ATTNSMITH_FAKE_CUDA is not set")
+class Prewarmed(PythonTest):
+    """`attnsmith prewarm --engine vllm` builds what a start records."""
+
+    def keys(self, *words):
+        done = subprocess.run([COMMAND, "prewarm", *map(str, words), "--sm", "90", "--dry-run", "--json", "--cache",
+                               str(self.folder / "none")], capture_output=True, text=True, timeout=240, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {kernel["key"] for kernel in json.loads(done.stdout)["kernels"]}
+
+    def recorded_start(self, requests, device=torch and torch.device("cuda", 0)):
+        """The file in which a start recorded its requests. Every kernel is missing."""
+        from attnsmith.vllm import _layers
+        os.environ["FAKE_CUDA_SM"] = "90"
+        file = self.folder / "recorded.jsonl"
+        file.unlink(missing_ok=True)
+        runtime = self.runtime(driver_path=FAKE_CUDA, nvrtc_path="/nowhere", on_miss="error", record_file=file)
+        with unittest.mock.patch.object(_layers, "default_runtime", lambda: runtime):
+            with self.assertRaises(attnsmith.KernelMissing):
+                _layers.prepared(requests, device)
+        return file
+
+    def test_dense_models(self):
+        for model, (flags, layers) in SERVED.items():
+            with self.subTest(model), release(NEWEST) as (backend, _):
+                requests = []
+                for number, words in enumerate(layers):
+                    case = vllm_cases.Case("layer", **words)
+                    impl = vllm_cases.impl_of(backend, case, "cpu")
+                    requests += [(f"{number}: {what}", one) for what, one in impl.requests(case.block_size, config_of())]
+                recorded = self.keys("--recorded", self.recorded_start(requests))
+                self.assertEqual(self.keys("--model", MODELS / f"{model}.json", "--engine", "vllm", *flags), recorded)
+                self.assertGreater(len(recorded), 3)
+
+    def test_latents(self):
+        for dtype, flags in (("auto", []), ("fp8", ["--kv-dtype", "fp8"])):
+            with self.subTest(dtype), release(NEWEST, config_of(use_mla=True)) as (backend, _):
+                impl = vllm_cases.latent_impl(backend, dtype)
+                impl.__dict__.update(num_heads=16, kv_lora_rank=512, qk_rope_head_dim=64, qk_head_dim=192, v_head_dim=128)
+                requests = list(impl.requests(64, config_of()))
+                recorded = self.keys("--recorded", self.recorded_start(requests))
+                asked = self.keys("--model", MODELS / "deepseek-v3.json", "--engine", "vllm", "--page-size", "64",
+                                  "--tensor-parallel", "8", *flags)
+                self.assertEqual(asked, recorded)
+
+
+if __name__ == "__main__":
+    unittest.main()
