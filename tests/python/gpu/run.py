@@ -12,7 +12,6 @@ import collections
 import concurrent.futures
 import faulthandler
 import importlib.metadata
-import importlib.util
 import json
 import pathlib
 import subprocess
@@ -123,10 +122,16 @@ def outcome_of_all(suite, jobs):
     return total
 
 
+def version_of(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def write_ledger(path, sources, outcome, seconds):
     import torch
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "transformers", "kernels", "jax")
-                if importlib.util.find_spec(name)}
+    versions = dict(filter(all, ((name, version_of(name)) for name in ("torch", "transformers", "kernels", "jax", "vllm"))))
     outcomes = ("passed", "failed", "skipped")
     groups = {name: {key: counts.get(key, 0) for key in outcomes} for name, counts in sorted(outcome["cases"].items())}
     totals = {key: sum(group[key] for group in groups.values()) for key in outcomes}
