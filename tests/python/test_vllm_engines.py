@@ -1,0 +1,141 @@
+"""The drivers of tools/engines that run vLLM: what they do with an engine's answers, on an engine that is made up."""
+
+import json
+import math
+import pathlib
+import sys
+import tempfile
+import unittest
+
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools/engines"
+sys.path.append(str(TOOLS))
+
+try:
+    import torch  # noqa: F401
+    import transformers  # noqa: F401
+except ImportError:
+    torch = None
+else:
+    import vllm_check
+    import vllm_speed
+from vllm_engines import Engine, Failed
+
+WORKER = """
+import json, sys
+options = json.loads(sys.argv[1])
+print(json.dumps({"error": "no such model"} if options["model"] == "gone" else {"ok": {"backends": ["AttnsmithImpl"]}}), flush=True)
+for line in sys.stdin:
+    command = json.loads(line)
+    if command["do"] == "end":
+        sys.exit(3)
+    print(json.dumps({"error": "refused"} if command["do"] == "refuse" else {"ok": command}), flush=True)
+"""
+
+
+def answers(tokens, gaps):
+    """An answer of Worker.generate(): the tokens, each as likely as the next one but for a gap."""
+    return {"tokens": tokens, "best": [[[token, -1.0], [token + 1, -1.0 - gap]] for token, gap in zip(tokens, gaps)]}
+
+
+class Protocol(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.worker = pathlib.Path(folder.name) / "worker.py"
+        self.worker.write_text(WORKER)
+
+    def test_commands_and_answers(self):
+        with Engine(worker=self.worker, model="here") as engine:
+            self.assertEqual(engine.wait(), {"backends": ["AttnsmithImpl"]})
+            self.assertEqual(engine.decode(steps=3), {"do": "decode", "steps": 3})
+            with self.assertRaisesRegex(Failed, "refused"):
+                engine.refuse()
+            self.assertEqual(engine.decode(steps=4)["steps"], 4)
+            with self.assertRaisesRegex(Failed, "ended with 3"):
+                engine.end()
+
+    def test_an_engine_that_does_not_start(self):
+        with Engine(worker=self.worker, model="gone") as engine, self.assertRaisesRegex(Failed, "no such model"):
+            engine.wait()
+
+
+class Repeats:
+    """An engine that goes on from a prompt as `tokens` says for each prompt's first token, whatever the peer chose."""
+
+    def __init__(self, tokens):
+        self.tokens, self.asked = tokens, 0
+
+    def generate(self, prompts, tokens, logprobs=2):
+        self.asked += 1
+        return [answers(self.tokens[prompt[0]][len(prompt) - 1:len(prompt) - 1 + tokens], [1.0] * tokens) for prompt in prompts]
+
+
+@unittest.skipIf(torch is None, "PyTorch and transformers are not installed")
+class Compared(unittest.TestCase):
+    def compare(self, gaps, own, bound=0.5):
+        steps = vllm_check.TOKENS
+        peer = list(range(10, 10 + steps))
+        engine = Repeats({0: own(peer)})
+        decided, total, wrong = vllm_check.compare(engine, [[0]], [answers(peer, gaps)], bound)
+        self.assertEqual(total, steps)
+        return decided, wrong, engine.asked
+
+    def test_equal_tokens(self):
+        self.assertEqual(self.compare([1.0] * vllm_check.TOKENS, list), (vllm_check.TOKENS, [], 1))
+
+    def test_a_wrong_token_at_a_decided_step(self):
+        def own(peer):
+            return peer[:5] + [0] + peer[6:]
+        self.assertEqual(self.compare([1.0] * vllm_check.TOKENS, own)[1:], ([(0, 5)], 1))
+
+    def test_another_token_at_an_undecided_step_is_followed_by_the_peers(self):
+        gaps = [1.0] * vllm_check.TOKENS
+        gaps[5] = 0.1
+
+        def own(peer):
+            return peer[:5] + [0] + peer[6:20] + [0] + peer[21:]
+        decided, wrong, asked = self.compare(gaps, own)
+        self.assertEqual((decided, wrong, asked), (vllm_check.TOKENS - 1, [(0, 20)], 2))
+
+    def test_noise_is_of_equal_prefixes(self):
+        one, two = answers([1, 2, 3], [1] * 3), answers([1, 2, 3], [1] * 3)
+        for step, difference in enumerate((0.3, -0.4, 5.0)):
+            two["best"][step][0][1] += difference
+        two["tokens"][1] = 9  # the third step has another prefix
+        self.assertAlmostEqual(vllm_check.noise_of([one], [two]), math.sqrt((0.09 + 0.16) / 2))
+
+    def test_what_fails_a_check(self):
+        row = {"planted": None, "wrong": 0, "decided": 30, "steps": 48, "start": {"backends": ["AttnsmithDenseBackend"]}}
+        self.assertIsNone(vllm_check.problem_of(row))
+        for changed, reason in (({"wrong": 1}, "wrong token"), ({"decided": 20}, "fewer than half"),
+                                ({"start": {"backends": ["FlashAttentionBackend"]}}, "did not use attnsmith"),
+                                ({"planted": "lost page"}, "not found")):
+            self.assertIn(reason, vllm_check.problem_of({**row, **changed}))
+        self.assertIsNone(vllm_check.problem_of({**row, "planted": "lost page", "wrong": 3}))
+
+
+@unittest.skipIf(torch is None, "PyTorch and transformers are not installed")
+class Timed(unittest.TestCase):
+    def test_turns_alternate_and_the_first_counts_nothing(self):
+        asked = []
+
+        class Timer:
+            def __init__(self, name, times):
+                self.name, self.times = name, iter(times)
+
+            def decode(self, steps):
+                asked.append(self.name)
+                return [next(self.times)] * steps
+
+        times = vllm_speed.by_turns({"A": Timer("A", [9, 1, 2]), "B": Timer("B", [9, 3, 4])}, "decode", {"steps": 3}, 2)
+        self.assertEqual(asked, ["A", "B", "A", "B", "B", "A"])
+        self.assertEqual(times, {"A": [0.001, 0.002], "B": [0.003, 0.004]})
+
+    def test_kernels_of_attention(self):
+        kernels = {"attention_wgmma_bf16": 3.0, "flash::prepare_varlen": 1.0, "nvjet_gemm": 7.0, "reshape_and_cache_flash_kernel": 2.0}
+        self.assertEqual(vllm_speed.attention_of(kernels), 6.0)
+        self.assertAlmostEqual(vllm_speed.geometric_mean([2.0, 0.5]), 1.0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,213 @@
+"""An engine of vLLM in a process of its own, which another process drives by lines of JSON: see Engine in vllm_engines.py.
+
+    vllm_worker.py '{"model": FOLDER, "backend": "FLASH_ATTN", ...}'
+
+Commands on standard input, one a line, and answers on standard output: {"ok": ...} or {"error": ...}. What vLLM itself prints
+goes to standard error.
+"""
+
+import functools
+import json
+import os
+import sys
+import time
+import traceback
+
+os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_USE_FLASHINFER_SAMPLER="0", HF_HUB_OFFLINE="1",
+                  VLLM_NO_USAGE_STATS="1")
+_answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+_SINK_STD = 1.0
+LONG = 4000  # new tokens of a request that is ended by finish()
+
+
+class Worker:
+    def __init__(self, options):
+        import torch
+        self.torch = torch
+        if options.pop("sinks", False):
+            add_sinks(torch)
+        start = time.perf_counter()
+        from vllm import LLM, SamplingParams
+        imported = time.perf_counter()
+        backend, planted = options.pop("backend"), options.pop("planted", None)
+        if planted is not None:
+            plant(planted)
+        self.sampling = SamplingParams
+        self.llm = LLM(**{"skip_tokenizer_init": True, "attention_backend": backend, "seed": 0, **options})
+        self.engine = self.llm.llm_engine
+        self.started = {"import_s": imported - start, "engine_s": time.perf_counter() - imported}
+        self.count, self.running = 0, set()
+
+    def describe(self):
+        """The seconds of the start, the graph mode that the engine settled on, and its attention backends."""
+        config = self.engine.vllm_config
+        layers = config.compilation_config.static_forward_context
+        backends = sorted({layer.get_attn_backend().full_cls_name()[1] for layer in layers.values()
+                           if hasattr(layer, "get_attn_backend")})
+        return {**self.started, "cudagraph_mode": str(config.compilation_config.cudagraph_mode), "backends": backends,
+                "block_size": config.cache_config.block_size}
+
+    def generate(self, prompts, tokens, logprobs=2):
+        """Greedy tokens of each prompt, and for each token the largest logprobs, as [[token, logprob], ...]."""
+        params = self.sampling(temperature=0, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, detokenize=False,
+                               logprobs=logprobs)
+        outputs = self.llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
+        results = []
+        for output in outputs:
+            best = [sorted(((token, entry.logprob) for token, entry in step.items()), key=lambda pair: -pair[1])
+                    for step in output.outputs[0].logprobs]
+            results.append({"tokens": list(output.outputs[0].token_ids), "best": best})
+        return results
+
+    def fill(self, batch, context):
+        """Starts `batch` requests with `context` tokens each. They stay until finish(), so that both engines can take turns in
+        their decode steps."""
+        waiting = {self._add(self._prompt(context, seed), LONG) for seed in range(batch)}
+        while waiting:
+            waiting -= {output.request_id for output in self.engine.step() if output.outputs[0].token_ids}
+
+    def decode(self, steps):
+        """Milliseconds of each of `steps` decode steps, after fill()."""
+        return [1e3 * self._timed_step() for _ in range(steps)]
+
+    def finish(self):
+        """Ends all requests."""
+        self.engine.abort_request(sorted(self.running))
+        self.running.clear()
+        while self.engine.has_unfinished_requests():
+            self.engine.step()
+
+    def prefill(self, tokens, repeats=5):
+        """Milliseconds until the first token of one prompt, `repeats` times."""
+        times = []
+        for seed in range(repeats + 1):
+            self._add(self._prompt(tokens, 1000 + seed), 1)
+            start = time.perf_counter()
+            while self.engine.has_unfinished_requests():
+                self.engine.step()
+            self.torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+        self.running.clear()
+        return [1e3 * value for value in times[1:]]
+
+    def mixed(self, requests, tokens, longest, rate):
+        """Seconds for `requests` of 1 to `longest` prompt tokens and `tokens` new ones; `rate` new requests a step."""
+        pending = [self._prompt(1 + (7919 * seed) % longest, seed) for seed in range(requests)]
+        start = time.perf_counter()
+        while pending or self.engine.has_unfinished_requests():
+            for prompt in pending[:rate]:
+                self._add(prompt, tokens)
+            del pending[:rate]
+            self.engine.step()
+        self.torch.cuda.synchronize()
+        self.running.clear()
+        return time.perf_counter() - start
+
+    def profile(self, steps=10):
+        """Microseconds of each kernel in a decode step, by name, as the profiler of torch sees them, after fill()."""
+        from torch.profiler import ProfilerActivity, profile
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            for _ in range(steps):
+                self.engine.step()
+            self.torch.cuda.synchronize()
+        return {event.key: event.self_device_time_total / steps for event in profiler.key_averages()
+                if event.self_device_time_total > 0}
+
+    def _prompt(self, length, seed):
+        vocabulary = self.engine.vllm_config.model_config.get_vocab_size()
+        generator = self.torch.Generator().manual_seed(seed)
+        return self.torch.randint(0, vocabulary, (length,), generator=generator, device="cpu").tolist()
+
+    def _add(self, prompt, tokens):
+        self.count += 1
+        params = self.sampling(temperature=0, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, detokenize=False)
+        self.engine.add_request(str(self.count), {"prompt_token_ids": prompt}, params)
+        self.running.add(str(self.count))
+        return str(self.count)
+
+    def _timed_step(self):
+        self.torch.cuda.synchronize()
+        start = time.perf_counter()
+        self.engine.step()
+        self.torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+
+def add_sinks(torch):
+    """Llama's attention with sinks from a seed: vLLM has no dense model with them."""
+    import vllm.model_executor.models.llama as llama
+    plain = llama.Attention
+
+    def attention(heads, *arguments, **words):
+        generator = torch.Generator().manual_seed(heads)
+        sinks = _SINK_STD * torch.randn(heads, generator=generator, device="cpu", dtype=torch.float32)
+        return plain(heads, *arguments, sinks=torch.nn.Parameter(sinks.to("cuda", torch.bfloat16), False), **words)
+
+    llama.Attention = attention
+
+
+# ---- errors that a check has to find
+
+
+def _lost_page(impl, words):
+    table = words["attn_metadata"].block_table.clone()
+    table[:, 1:2] = table[:, :1]
+    words["attn_metadata"].block_table = table
+
+
+def _wider_window(impl, words):
+    if impl.sliding_window is not None and not hasattr(impl, "planted"):
+        impl.sliding_window += 1
+        impl.planted = True
+
+
+def _swapped_heads(impl, words):
+    order = list(range(impl.num_kv_heads))
+    order[:2] = 1, 0
+    words["kv_cache"] = words["kv_cache"][:, order]
+
+
+PLANTED = {"lost page": _lost_page, "wider window": _wider_window, "swapped KV heads": _swapped_heads}
+
+
+def plant(name):
+    import attnsmith.vllm._dense as dense
+    forward, change = dense.AttnsmithImpl.forward, PLANTED[name]
+
+    @functools.wraps(forward)
+    def planted(self, layer, query, key, value, kv_cache, attn_metadata, output, **words):
+        words.update(kv_cache=kv_cache, attn_metadata=attn_metadata)
+        if attn_metadata is not None:
+            change(self, words)
+        return forward(self, layer, query, key, value, output=output, **words)
+
+    dense.AttnsmithImpl.forward = planted
+
+
+def answer(document):
+    _answers.write(json.dumps(document) + "\n")
+    _answers.flush()
+
+
+def main():
+    try:
+        worker = Worker(json.loads(sys.argv[1]))
+        answer({"ok": worker.describe()})
+    except Exception as error:
+        traceback.print_exc()
+        answer({"error": f"{type(error).__name__}: {error}"})
+        return 1
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            answer({"ok": getattr(worker, command.pop("do"))(**command)})
+        except Exception as error:
+            traceback.print_exc()
+            answer({"error": f"{type(error).__name__}: {error}"})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
