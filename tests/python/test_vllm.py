@@ -28,8 +28,8 @@ else:
 
 import attnsmith_vllm
 
-_OURS = [f"attnsmith.vllm{name}" for name in ("", "._cache", "._context_parallel", "._dense", "._layers", "._metadata", "._mla",
-                                              "._mla_prefill", "._names")]
+_OURS = [f"attnsmith.vllm{name}" for name in ("", "._cache", "._common", "._context_parallel", "._dense", "._layers", "._metadata",
+                                              "._mla", "._mla_prefill")]
 NEWEST = releases()[-1]
 SM_90 = types.SimpleNamespace(major=9, minor=0)
 

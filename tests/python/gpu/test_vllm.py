@@ -22,8 +22,8 @@ if torch is not None:
     import vllm_cases
     from vllm_stand_in import load, releases, stand_in
 
-_OURS = [f"attnsmith.vllm{name}" for name in ("", "._cache", "._context_parallel", "._dense", "._layers", "._metadata", "._mla",
-                                              "._mla_prefill", "._names")]
+_OURS = [f"attnsmith.vllm{name}" for name in ("", "._cache", "._common", "._context_parallel", "._dense", "._layers", "._metadata",
+                                              "._mla", "._mla_prefill")]
 
 
 def installed():

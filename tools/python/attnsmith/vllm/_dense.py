@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
-from vllm.v1.attention.backend import AttentionBackend, AttentionImpl, AttentionType, MultipleOf
+from vllm.v1.attention.backend import AttentionBackend, AttentionImpl, AttentionType
 
 from .. import functions
 from .._workspaces import kept_in_graphs
-from . import _layers, _names
+from . import _layers
 from ._cache import CacheViews, views_of
+from ._common import CommonBackend
 from ._context_parallel import ContextParallel
 from ._layers import Storage, Words
 from ._metadata import AttnsmithMetadata, AttnsmithMetadataBuilder
@@ -21,17 +23,12 @@ _TYPES = (AttentionType.DECODER, *_ENCODERS, AttentionType.ENCODER_DECODER)
 _ITEM = 2  # bytes of an element of Q and O
 
 
-class AttnsmithDenseBackend(AttentionBackend):  # type: ignore[misc]  # a class of vLLM, which mypy does not see
+class AttnsmithDenseBackend(CommonBackend, AttentionBackend):  # type: ignore[misc]  # of vLLM, which mypy does not see
     """What vLLM asks before it chooses a backend. A configuration that is not served is rejected here, with the reason."""
 
-    supported_dtypes = [torch.float16, torch.bfloat16]
     supported_kv_cache_dtypes = list(_layers.KV_CACHE_DTYPES)
     forward_includes_kv_cache_update = False
     supports_kv_cache_update_bypass = True  # forward() reads keys and values from the cache alone
-
-    @staticmethod
-    def get_name() -> str:
-        return _names.registered()
 
     @staticmethod
     def get_impl_cls() -> Any:
@@ -40,10 +37,6 @@ class AttnsmithDenseBackend(AttentionBackend):  # type: ignore[misc]  # a class 
     @staticmethod
     def get_builder_cls() -> Any:
         return AttnsmithMetadataBuilder
-
-    @staticmethod
-    def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> List[Any]:
-        return [MultipleOf(16)]
 
     @staticmethod
     def get_kv_cache_shape(num_blocks: int, block_size: int, num_kv_heads: int, head_size: int,
@@ -66,17 +59,12 @@ class AttnsmithDenseBackend(AttentionBackend):  # type: ignore[misc]  # a class 
         """Of later releases: room for the scale of each token and head, within its row."""
         if spec.state_content_bytes is not None or not spec.kv_quant_mode.is_per_token_head:
             return spec
-        from dataclasses import replace
         columns = spec.head_size + spec.head_size_v
         return replace(spec, state_content_bytes=columns + 2 * _layers.SCALE_BYTES)
 
     @classmethod
     def supports_head_size(cls, head_size: int) -> bool:
         return head_size % 8 == 0 and 8 <= head_size <= _LARGEST_HEAD
-
-    @classmethod
-    def supports_compute_capability(cls, capability: Any) -> bool:
-        return bool(capability >= (8, 0))
 
     @classmethod
     def supports_attn_type(cls, attn_type: str) -> bool:
@@ -97,14 +85,6 @@ class AttnsmithDenseBackend(AttentionBackend):  # type: ignore[misc]  # a class 
     @classmethod
     def supports_per_head_quant_scales(cls) -> bool:
         return True
-
-    @classmethod
-    def supports_batch_invariance(cls) -> bool:
-        return True
-
-    @classmethod
-    def supports_device_cpu_query_lens_mismatch(cls) -> bool:
-        return True  # kernels read the lengths on the device
 
     @classmethod
     def supports_combination(cls, head_size: int, dtype: torch.dtype, kv_cache_dtype: Optional[str],

@@ -75,8 +75,8 @@ class AttnsmithMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
               fast_build: bool = False) -> AttnsmithMetadata:
         common = common_attn_metadata
         if isinstance(common.causal, torch.Tensor):
-            raise NotImplementedError("attnsmith: a mask that is causal for some requests only is not supported; choose another "
-                                      "attention backend for this speculative method")
+            raise NotImplementedError("attnsmith: a mask that is causal for some requests only is not supported; choose "
+                                      "another attention backend for this speculative method")
         metadata = AttnsmithMetadata(
             num_actual_tokens=common.num_actual_tokens, query_start_loc=common.query_start_loc, seq_lens=common.seq_lens,
             block_table=common.block_table_tensor, slot_mapping=common.slot_mapping,

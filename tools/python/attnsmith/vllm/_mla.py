@@ -1,4 +1,5 @@
-"""The backend for latent attention (MLA): decodes over the latent cache here, prefill with unabsorbed heads in _mla_prefill.py."""
+"""The backend for latent attention (MLA): decodes over the latent cache. _mla_prefill.py has the prefill, with unabsorbed
+heads."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ import torch
 from vllm.model_executor.layers.attention.mla_attention import (MLACommonBackend, MLACommonDecodeMetadata, MLACommonImpl,
                                                                 MLACommonMetadata, MLACommonMetadataBuilder,
                                                                 QueryLenSupport)
-from vllm.v1.attention.backend import AttentionCGSupport, MultipleOf
+from vllm.v1.attention.backend import AttentionCGSupport
 
 from .. import functions
 from .._workspaces import kept_in_graphs
 from ..kernels import KernelSet
-from . import _layers, _mla_prefill, _names
+from . import _layers, _mla_prefill
+from ._common import CommonBackend
 from ._layers import Float8, Words
 from ._metadata import bound_of, part_of_context
 
@@ -23,15 +25,10 @@ _KV_CACHE_DTYPES = [word for word in _layers.KV_CACHE_DTYPES if not _layers.stor
 _LONGEST_DECODE = 128
 
 
-class AttnsmithMLABackend(MLACommonBackend):  # type: ignore[misc]  # a class of vLLM, which mypy does not see
+class AttnsmithMLABackend(CommonBackend, MLACommonBackend):  # type: ignore[misc]  # of vLLM, which mypy does not see
     """What vLLM asks before it chooses a backend. A configuration that is not served is rejected here, with the reason."""
 
-    supported_dtypes = [torch.float16, torch.bfloat16]
     supported_kv_cache_dtypes = _KV_CACHE_DTYPES
-
-    @staticmethod
-    def get_name() -> str:
-        return _names.registered()
 
     @staticmethod
     def get_impl_cls() -> Any:
@@ -42,25 +39,9 @@ class AttnsmithMLABackend(MLACommonBackend):  # type: ignore[misc]  # a class of
         return AttnsmithMLAMetadataBuilder
 
     @staticmethod
-    def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> List[Any]:
-        return [MultipleOf(16)]
-
-    @staticmethod
     def get_kv_cache_stride_order(include_num_layers_dimension: bool = False) -> Tuple[int, ...]:
         """Of releases before 0.30."""
         return (1, 0, 2, 3) if include_num_layers_dimension else (0, 1, 2)
-
-    @classmethod
-    def supports_compute_capability(cls, capability: Any) -> bool:
-        return bool(capability >= (8, 0))
-
-    @classmethod
-    def supports_batch_invariance(cls) -> bool:
-        return True
-
-    @classmethod
-    def supports_device_cpu_query_lens_mismatch(cls) -> bool:
-        return True  # kernels read the lengths on the device
 
     @classmethod
     def supports_combination(cls, head_size: int, dtype: torch.dtype, kv_cache_dtype: Optional[str],

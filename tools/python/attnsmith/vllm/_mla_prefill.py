@@ -1,4 +1,5 @@
-"""MLA's prefill, which vLLM computes with unabsorbed heads: attention of ragged sequences whose keys are wider than their values."""
+"""MLA's prefill, which vLLM computes with unabsorbed heads: attention of ragged sequences whose keys are wider than their
+values."""
 
 from __future__ import annotations
 
@@ -69,8 +70,8 @@ class AttnsmithMLAPrefill(MLAPrefillBackend):  # type: ignore[misc]  # a class o
 
     def run_prefill_context_chunk(self, chunk: Any = None, q: Any = None, k: Any = None, v: Any = None,
                                   out: Optional[torch.Tensor] = None, *, chunk_idx: Optional[int] = None) -> Results:
-        """Attention of the new tokens to all keys of a part of their context. chunk: its metadata; before release 0.30 its index,
-        which is called chunk_idx there. Results as with return_softmax_lse."""
+        """Attention of the new tokens to all keys of a part of their context. chunk: its metadata; before release 0.30 its
+        index, which is called chunk_idx there. Results as with return_softmax_lse."""
         step = self._prefill_metadata
         index = chunk if chunk_idx is None else chunk_idx
         if isinstance(index, int):
