@@ -506,13 +506,12 @@ class Start(unittest.TestCase):
             self.assertGreater(sum(map(len, builder._kernels)), len(requests))
 
 
-
-class KeptWorkspaces(unittest.TestCase):
-    """Launches that an engine captures use the workspace of their stream."""
+class LaunchesInTurn(unittest.TestCase):
+    """All launches of an engine, and those that it captures, use one workspace."""
 
     def setUp(self):
-        from attnsmith._workspaces import Workspaces
-        self.made = []
+        from attnsmith._workspaces import Workspaces, in_turn
+        self.in_turn, self.made = in_turn, []
 
         class Memory:
             data = 4096
@@ -526,39 +525,41 @@ class KeptWorkspaces(unittest.TestCase):
 
         self.workspaces = Workspaces(allocate, lambda stream: None)
 
-    def grow(self, nbytes):
-        workspace = self.workspaces.of(0, 7)
+    def grow(self, nbytes, stream=7):
+        workspace = self.workspaces.of(0, stream)
         with workspace.lock:
-            self.workspaces.grow(workspace, nbytes, object(), 0, 7)
+            self.workspaces.grow(workspace, nbytes, object(), 0, stream)
         return workspace
 
-    def test_only_where_it_is_asked_for_and_large_enough(self):
-        from attnsmith._workspaces import kept_in_graphs
-        workspace = self.grow(1 << 20)
-        self.assertFalse(self.workspaces.serves_capture(0, 7, 1))
-        with kept_in_graphs:
+    def test_a_capture_uses_what_is_large_enough_on_any_stream(self):
+        self.grow(1 << 20)
+        with self.in_turn:
+            self.assertFalse(self.workspaces.serves_capture(0, 7, 1), "a workspace of launches that are not in turn")
+            workspace = self.grow(1 << 20)
+            self.assertTrue(self.workspaces.serves_capture(0, 8, workspace.nbytes))
+            self.assertIs(self.workspaces.of(0, 8), workspace)
             self.assertFalse(self.workspaces.serves_capture(0, 7, workspace.nbytes + 1))
-            self.assertFalse(self.workspaces.serves_capture(0, 8, 1))
-            self.assertFalse(workspace.captured)
-            self.assertTrue(self.workspaces.serves_capture(0, 7, workspace.nbytes))
+            self.assertFalse(self.workspaces.serves_capture(1, 7, 1), "another GPU")
         self.assertFalse(self.workspaces.serves_capture(0, 7, 1))
 
-    def test_memory_of_a_graph_is_never_given_back(self):
-        from attnsmith._workspaces import kept_in_graphs
+    def test_memory_that_a_graph_may_use_is_never_given_back(self):
         self.grow(1 << 16)
         self.grow(1 << 20)
-        with kept_in_graphs:
-            self.assertTrue(self.workspaces.serves_capture(0, 7, 1))
-        self.grow(1 << 22)
-        self.grow(1 << 23)
+        with self.in_turn:
+            self.grow(1 << 16)
+            self.grow(1 << 20)
         gc.collect()
-        self.assertEqual([memory() is not None for memory in self.made], [False, True, False, True])
+        self.assertEqual([memory() is not None for memory in self.made], [False, True, True, True])
 
-    def test_another_thread_is_not_asked(self):
-        from attnsmith._workspaces import kept_in_graphs
-        self.grow(1 << 16)
-        with kept_in_graphs, concurrent.futures.ThreadPoolExecutor(1) as pool:
-            self.assertFalse(pool.submit(self.workspaces.serves_capture, 0, 7, 1).result())
+    def test_another_thread_has_another_workspace(self):
+        def ask():
+            with self.in_turn:
+                return self.workspaces.serves_capture(0, 7, 1)
+
+        with self.in_turn, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            self.grow(1 << 16)
+            self.assertFalse(pool.submit(self.workspaces.serves_capture, 0, 7, 1).result(), "not in turn there")
+            self.assertFalse(pool.submit(ask).result())
 
     @unittest.skipIf(torch is None, "PyTorch is not installed")
     def test_every_call_of_the_backend_asks_for_it(self):
@@ -570,7 +571,7 @@ class KeptWorkspaces(unittest.TestCase):
                     plain = getattr(functions, name)
 
                     def call(*arguments, plain=plain, name=name, **words):
-                        asked.append((name, _workspaces.kept_in_graphs.on))
+                        asked.append((name, _workspaces.in_turn.on))
                         return plain(*arguments, **words)
 
                     stack.enter_context(unittest.mock.patch.object(functions, name, call))
@@ -579,7 +580,7 @@ class KeptWorkspaces(unittest.TestCase):
                 with release(NEWEST, config_of(use_mla=True)) as (latent, _):
                     vllm_cases.drive_latent(latent, "auto", "cpu")
         self.assertEqual(set(asked), {(name, True) for name in ("append", "paged_attention", "varlen_attention", "mla_attention")})
-        self.assertFalse(_workspaces.kept_in_graphs.on)
+        self.assertFalse(_workspaces.in_turn.on)
 
 
 #: Models of tests/models, flags of the command, and the layers that vLLM makes of them.

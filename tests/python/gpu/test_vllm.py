@@ -146,12 +146,13 @@ class Captured(GpuTest):
 
         self.step_of(largest, keys, values, cache, table, layer, impl, metadata, tensors)
         side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # as vLLM does: the step runs once before, and is captured on a stream of torch's own
             step()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                step()
         torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):  # as vLLM does: the stream on which the step ran before
-            step()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             graph.replay()
             torch.cuda.synchronize()

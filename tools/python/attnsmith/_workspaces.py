@@ -10,13 +10,14 @@ from . import _abi, _frameworks
 from .buffers import Buffer
 
 PER_THREAD_STREAM = 2  # one number for a stream that every thread has its own of
+_IN_TURN = -1  # in the place of a stream
 
 
-class _Kept(threading.local):
-    """Whether launches that are captured in a CUDA graph use the kept workspace of their stream.
+class _InTurn(threading.local):
+    """Whether the launches of this thread run one after the other, on whatever streams, and so do the replays of the graphs that
+    capture them, as an engine orders its steps. They all use one workspace of their GPU.
 
-    By default each such launch has memory of its own graph, which is zeroed there, since two graphs may run at the same time. An
-    engine that replays its graphs one after the other saves that.
+    By default each stream has its own, and a launch that is captured has memory of its graph, which every replay zeroes.
     """
 
     on = False
@@ -28,22 +29,20 @@ class _Kept(threading.local):
         self.on = False
 
 
-kept_in_graphs = _Kept()
+in_turn = _InTurn()
 
 
 class Workspace:
-    """`captured`: whether a graph uses its memory. `lock` is held from packing to launch: another thread's launch between the two kernels of a divided one would
-    write over its parts. Launches of one kernel are in the stream's order, and leave what they count in at zero for
-    each other."""
+    """`lock` is held from packing to launch: another thread's launch between the two kernels of a divided one would write over
+    its parts. Launches run one after the other, and leave what they count in at zero for each other."""
 
-    __slots__ = ("lock", "data", "nbytes", "owner", "captured")
+    __slots__ = ("lock", "data", "nbytes", "owner")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.data = 0
         self.nbytes = 0
         self.owner: Any = None
-        self.captured = False
 
 
 class Workspaces:
@@ -51,31 +50,29 @@ class Workspaces:
         self._allocate = allocate
         self._wait = wait
         self._of: Dict[Tuple[int, ...], Workspace] = {}
-        self._of_graphs: List[Any] = []  # memory that graphs use and launches do not any more
+        self._outgrown: List[Any] = []  # of launches in turn: graphs may use it, or another stream
 
     def of(self, index: int, stream: int) -> Workspace:
-        key = (index, stream) if stream != PER_THREAD_STREAM else (index, stream, threading.get_ident())
+        key: Tuple[int, ...] = (index, stream)
+        if in_turn.on:
+            key = index, _IN_TURN, threading.get_ident()
+        elif stream == PER_THREAD_STREAM:
+            key = index, stream, threading.get_ident()
         workspace = self._of.get(key)
         if workspace is None:
             workspace = self._of.setdefault(key, Workspace())
         return workspace
 
     def serves_capture(self, index: int, stream: int, nbytes: int) -> bool:
-        """Whether a launch that is being captured may use the kept workspace of its stream, which is then never given back."""
-        if not kept_in_graphs.on:
-            return False
-        workspace = self.of(index, stream)
-        with workspace.lock:
-            workspace.captured = workspace.captured or workspace.nbytes >= nbytes
-            return workspace.nbytes >= nbytes
+        """Whether a launch that is being captured may use a workspace that exists."""
+        return in_turn.on and self.of(index, stream).nbytes >= nbytes
 
     def grow(self, workspace: Workspace, nbytes: int, framework: _frameworks.Framework, index: int,
              stream: int) -> None:
         """To at least `nbytes`; with its lock held."""
         nbytes = max(nbytes, 2 * workspace.nbytes, 1 << 16)
-        if workspace.captured:
-            self._of_graphs.append(workspace.owner)
-            workspace.captured = False
+        if in_turn.on:
+            self._outgrown.append(workspace.owner)
         if isinstance(framework, _frameworks.Torch):
             # By its allocator, on this very stream: what is replaced may be used again behind the launches so far.
             owner, data = _kept_memory(framework, nbytes, index)

@@ -9,7 +9,7 @@ import torch
 from vllm.v1.attention.backend import AttentionBackend, AttentionImpl, AttentionType
 
 from .. import functions
-from .._workspaces import kept_in_graphs
+from .._workspaces import in_turn
 from . import _layers
 from ._cache import CacheViews, views_of
 from ._common import CommonBackend
@@ -218,7 +218,7 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
             "scale": self.scale, "alibi_slopes": self._slopes_on(query), "out": output, "consistency": self._consistency,
             "max_q_len": step.max_query_len}
         if self.attn_type in _ENCODERS:
-            with kept_in_graphs:
+            with in_turn:
                 functions.varlen_attention(query, key, value, step.query_start_loc, step.query_start_loc,
                                            max_kv_len=step.max_query_len, **common)
             return output
@@ -226,10 +226,10 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
         stored: Dict[str, Any] = {"page_order": "HND", "k_scale": views.k_scale, "v_scale": views.v_scale,
                                   "kv_dtype": self.storage.kv_dtype}
         if self.dcp_world_size > 1:
-            with kept_in_graphs:
+            with in_turn:
                 self._context_parallel.attend(query, key, value, (views.k, views.v), step, {**common, **stored})
             return output
-        with kept_in_graphs:
+        with in_turn:
             functions.paged_attention(query, (views.k, views.v), step.block_table, step.seq_lens,
                                       q_indptr=step.query_start_loc, max_kv_len=step.max_seq_len, **stored, **common)
         return output
@@ -292,7 +292,7 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
         views = self._views(layer, kv_cache)
         first = [None if tensor is None else tensor if tensor.shape[0] == tokens else tensor[:tokens]
                  for tensor in (key, value, q, q_out, positions)]
-        with kept_in_graphs:
+        with in_turn:
             functions.append(first[0], first[1], views.k, views.v, q=first[2], q_out=first[3], positions=first[4],
                              slot_mapping=slot_mapping, page_order="HND", k_scale=views.k_scale, v_scale=views.v_scale,
                              kv_dtype=self.storage.kv_dtype, **words)
@@ -300,7 +300,7 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
     def _rotate(self, rows: torch.Tensor, out: torch.Tensor, tokens: int, positions: torch.Tensor, **words: Any) -> None:
         if tokens == 0:
             return
-        with kept_in_graphs:
+        with in_turn:
             functions.append(q=rows[:tokens], q_out=out[:tokens], positions=positions[:tokens], **words)
 
 

@@ -13,7 +13,7 @@ from vllm.model_executor.layers.attention.mla_attention import (MLACommonBackend
 from vllm.v1.attention.backend import AttentionCGSupport
 
 from .. import functions
-from .._workspaces import kept_in_graphs
+from .._workspaces import in_turn
 from ..kernels import KernelSet
 from . import _layers, _mla_prefill
 from ._common import CommonBackend
@@ -133,7 +133,7 @@ class AttnsmithMLAImpl(MLACommonImpl):  # type: ignore[misc]
         step = attn_metadata.decode
         q_nope, q_pe = q if isinstance(q, tuple) else (q, None)
         cache, k_scale, kv_dtype = self._stored(kv_c_and_k_pe_cache, layer._k_scale)
-        with kept_in_graphs:
+        with in_turn:
             results = functions.mla_attention(
                 q_nope, cache, step.block_table, step.seq_lens, q_pe=q_pe, head_dim_ckv=self.kv_lora_rank,
                 q_indptr=step.query_start_loc, max_q_len=step.max_query_len, max_kv_len=step.max_seq_len,
@@ -152,7 +152,7 @@ class AttnsmithMLAImpl(MLACommonImpl):  # type: ignore[misc]
             return
         cache, scale, kv_dtype = self._stored(kv_cache, k_scale)
         split = self.kv_lora_rank
-        with kept_in_graphs:
+        with in_turn:
             functions.append(kv_c_normed[:tokens], k_cache=cache[..., :split],
                              kpe=k_pe.reshape(k_pe.shape[0], -1)[:tokens], kpe_cache=cache[..., split:], head_dim_ckv=split,
                              slot_mapping=slots, page_order="NHD", k_scale=scale, kv_dtype=kv_dtype)
