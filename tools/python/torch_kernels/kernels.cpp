@@ -95,8 +95,7 @@ class NewTensor {
     }
     bool make(std::size_t rank, const std::int64_t* shape, const std::int64_t* strides, std::int32_t dtype,
               const Call& call) {
-        return state().torch.aoti_torch_empty_strided(static_cast<std::int64_t>(rank), shape, strides, dtype,
-                                                      call.device_type, call.device, &handle_) == 0;
+        return make(static_cast<std::int64_t>(rank), shape, strides, dtype, call.device_type, call.device);
     }
     // Which Python has as None.
     bool make_undefined() { return state().torch.aoti_torch_new_uninitialized_tensor(&handle_) == 0; }
