@@ -181,8 +181,8 @@ class Coverage(_Attention, _Choices, _Sizes, total=False):
 
 class ModelOptions(_Choice, _Sizes, total=False):
     """What model() takes beside a config: the words of a Request that it leaves open (of which kv is "paged" and
-    page_size 16 unless given, and slots asks for the appends of the model's layers, too), tensor_parallel, over how many GPUs the heads are divided, and strict, which makes a
-    warning or an unsupported part an error."""
+    page_size 16 unless given, and slots asks for the appends of the model's layers, too), tensor_parallel, over how many
+    GPUs the heads are divided, and strict, which makes a warning or an unsupported part an error."""
 
     tensor_parallel: Optional[Integer]
     strict: Optional[bool]
