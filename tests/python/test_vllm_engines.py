@@ -16,6 +16,7 @@ try:
 except ImportError:
     torch = None
 else:
+    import greedy_tokens
     import vllm_check
     import vllm_speed
 from vllm_engines import Engine, Failed
@@ -73,45 +74,62 @@ class Repeats:
 @unittest.skipIf(torch is None, "PyTorch and transformers are not installed")
 class Compared(unittest.TestCase):
     def compare(self, gaps, own, bound=0.5):
-        steps = vllm_check.TOKENS
+        steps = greedy_tokens.TOKENS
         peer = list(range(10, 10 + steps))
         engine = Repeats({0: own(peer)})
-        decided, total, wrong = vllm_check.compare(engine, [[0]], [answers(peer, gaps)], bound)
+        decided, total, wrong = greedy_tokens.compare(engine, [[0]], [answers(peer, gaps)], bound)
         self.assertEqual(total, steps)
-        return decided, wrong, engine.asked
+        return decided, [(one["prompt"], one["step"]) for one in wrong], engine.asked
 
     def test_equal_tokens(self):
-        self.assertEqual(self.compare([1.0] * vllm_check.TOKENS, list), (vllm_check.TOKENS, [], 1))
+        self.assertEqual(self.compare([1.0] * greedy_tokens.TOKENS, list), (greedy_tokens.TOKENS, [], 1))
 
     def test_a_wrong_token_at_a_decided_step(self):
         def own(peer):
             return peer[:5] + [0] + peer[6:]
-        self.assertEqual(self.compare([1.0] * vllm_check.TOKENS, own)[1:], ([(0, 5)], 1))
+        self.assertEqual(self.compare([1.0] * greedy_tokens.TOKENS, own)[1:], ([(0, 5)], 1))
 
     def test_another_token_at_an_undecided_step_is_followed_by_the_peers(self):
-        gaps = [1.0] * vllm_check.TOKENS
+        gaps = [1.0] * greedy_tokens.TOKENS
         gaps[5] = 0.1
 
         def own(peer):
             return peer[:5] + [0] + peer[6:20] + [0] + peer[21:]
         decided, wrong, asked = self.compare(gaps, own)
-        self.assertEqual((decided, wrong, asked), (vllm_check.TOKENS - 1, [(0, 20)], 2))
+        self.assertEqual((decided, wrong, asked), (greedy_tokens.TOKENS - 1, [(0, 20)], 2))
 
-    def test_noise_is_of_equal_prefixes(self):
-        one, two = answers([1, 2, 3], [1] * 3), answers([1, 2, 3], [1] * 3)
-        for step, difference in enumerate((0.3, -0.4, 5.0)):
-            two["best"][step][0][1] += difference
+    def test_noise_is_of_gaps_with_equal_prefixes(self):
+        one, two = answers([1, 2, 3], [1] * 3), answers([1, 2, 3], [1.3, 0.6, 6.0])
         two["tokens"][1] = 9  # the third step has another prefix
-        self.assertAlmostEqual(vllm_check.noise_of([one], [two]), math.sqrt((0.09 + 0.16) / 2))
+        self.assertAlmostEqual(greedy_tokens.noise_of([one], [two]), math.sqrt((0.09 + 0.16) / 2))
+        two["best"][0][1][0] = 30  # not the reference's second token
+        self.assertAlmostEqual(greedy_tokens.noise_of([one], [two]), 0.4)
+
+    def test_wrong_answers_of_another_peer(self):
+        one = answers([1, 2, 3], [1, 1, 0.1])
+        others = [answers(tokens, [1] * 3) for tokens in ([1, 2, 3], [1, 4, 3], [2, 2, 3], [1, 2, 4])]
+        self.assertEqual(greedy_tokens.wrong_of([one] * 4, others, 0.5), 2)
 
     def test_what_fails_a_check(self):
-        row = {"planted": None, "wrong": 0, "decided": 30, "steps": 48, "start": {"backends": ["AttnsmithDenseBackend"]}}
+        row = {"wrong": 0, "decided": 30, "steps": 48, "drafts": None, "graphs": "FULL",
+               "start": {"backends": ["AttnsmithDenseBackend"], "cudagraph_mode": "FULL"}}
         self.assertIsNone(vllm_check.problem_of(row))
         for changed, reason in (({"wrong": 1}, "wrong token"), ({"decided": 20}, "fewer than half"),
                                 ({"start": {"backends": ["FlashAttentionBackend"]}}, "did not use attnsmith"),
-                                ({"planted": "lost page"}, "not found")):
+                                ({"start": {**row["start"], "cudagraph_mode": "PIECEWISE"}}, "mode PIECEWISE"),
+                                ({"drafts": {"vllm:spec_decode_num_accepted_tokens": 0}}, "no draft"), ({"drafts": {}}, "no draft")):
             self.assertIn(reason, vllm_check.problem_of({**row, **changed}))
-        self.assertIsNone(vllm_check.problem_of({**row, "planted": "lost page", "wrong": 3}))
+        self.assertIsNone(vllm_check.problem_of({**row, "drafts": {"vllm:spec_decode_num_accepted_tokens": 5}}))
+
+    def test_batches_with_other_bits(self):
+        needle, alone = [1, 2, 3], answers([7, 8], [1.0, 1.0])
+
+        class Engine:
+            def generate(self, prompts, tokens):
+                gaps = [1.0, 1.0 + 1e-16 * (len(prompts) == 5) + 1e-15 * (len(prompts) == 9)]
+                return [answers([7, 8], gaps) if prompt == needle else answers([0, 0], gaps) for prompt in prompts]
+
+        self.assertEqual(greedy_tokens.differing_batches(Engine(), needle, alone, (2, 5, 9)), [9])
 
 
 @unittest.skipIf(torch is None, "PyTorch and transformers are not installed")
@@ -125,15 +143,16 @@ class Timed(unittest.TestCase):
 
             def decode(self, steps):
                 asked.append(self.name)
-                return [next(self.times)] * steps
+                return next(self.times)
 
         times = vllm_speed.by_turns({"A": Timer("A", [9, 1, 2]), "B": Timer("B", [9, 3, 4])}, "decode", {"steps": 3}, 2)
         self.assertEqual(asked, ["A", "B", "A", "B", "B", "A"])
-        self.assertEqual(times, {"A": [0.001, 0.002], "B": [0.003, 0.004]})
+        self.assertEqual(times, {"A": [1, 2], "B": [3, 4]})
 
     def test_kernels_of_attention(self):
         kernels = {"attention_wgmma_bf16": 3.0, "flash::prepare_varlen": 1.0, "nvjet_gemm": 7.0, "reshape_and_cache_flash_kernel": 2.0}
-        self.assertEqual(vllm_speed.attention_of(kernels), 6.0)
+        self.assertEqual(vllm_speed.device_times(kernels), {"device": 13.0, "attention": 6.0})
+        self.assertEqual(vllm_speed.ratios_of({"peer": [4.0, 6.0, 9.0], "attnsmith": [2.0, 6.0, 3.0]}, "attnsmith"), [2.0, 1.0, 3.0])
         self.assertAlmostEqual(vllm_speed.geometric_mean([2.0, 0.5]), 1.0)
 
 

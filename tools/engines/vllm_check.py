@@ -1,156 +1,229 @@
 #!/usr/bin/env python3
-"""Whether vLLM with attnsmith generates the tokens that it generates with its own attention.
+"""Whether vLLM with attnsmith generates what it has to generate, and starts as it should.
 
-    vllm_check.py [--models REGEX] [--planted] [--json FILE] [--logs FOLDER]
+    vllm_check.py [--models REGEX] [--checks REGEX] [--jobs N] [--tensor-parallel N] [--json FILE] [--logs FOLDER]
 
-Models have weights from a seed (seeded_models.py). For each, the peer backend (FLASH_ATTN, or TRITON_ATTN where that does not
-serve the model) generates greedy tokens from random prompts of different lengths. A step is decided if the two largest logits
-differ by more than four times bf16's own error: the root mean square of the difference of logprobs between the peer and
-TRITON_ATTN, or TRITON_ATTN with other chunks of the prompts, over all steps with equal prefixes. At a decided step attnsmith has to choose the peer's token. Where the tokens
-differ at another step, attnsmith goes on from the peer's.
+Models have weights from a seed (seeded_models.py). --jobs: how many engines run at the same time on the GPU, 1 if not given.
 
---planted: three errors are planted into attnsmith's calls, a lost page, a window that is one key wider, and two KV heads that are
-swapped. Each has to fail the same check.
+tokens: the peer backend (FLASH_ATTN, or TRITON_ATTN where that does not serve the model) generates greedy tokens from random
+prompts of different lengths. A step is decided if the gap between the logprobs of its two best tokens is more than four times
+bf16's own error: the root mean square of what that gap differs by between the peer and TRITON_ATTN, or between the peer and itself
+with other chunks of the prompts, over all steps with equal prefixes. At a decided step attnsmith has to choose the peer's token.
+Where the tokens differ at another step, attnsmith goes on from the peer's. At least half of the steps have to be decided.
 
-Exit code 1 if a token is wrong, if fewer than half of a model's steps are decided, or if a planted error is not found.
+The checks besides "tokens", each with the models that it is made with:
+
+planted: errors are planted into attnsmith's calls, a lost page, a window that is one key wider, and two KV heads that are swapped.
+Each has to fail the check of tokens.
+
+ngram: tokens, with drafts by ngram speculation, of a model with few tokens, so that some are guessed. Drafts have to be accepted.
+
+invariance: with VLLM_BATCH_INVARIANT=1 a prompt's tokens and logprobs have the same bits alone and in batches of 2 to 64, and the
+logprobs of decodes are those of one prefill. Without the variable some batch has to differ, else the check tells nothing.
+
+start: two engines start at the same time on an empty cache; then the command prewarm fills another one, and an engine starts on
+it with ATTNSMITH_ON_MISS=error and generates. Both caches have to hold the same keys.
+
+Exit code 1 if a check fails.
 """
 
 import argparse
+import concurrent.futures
+import contextlib
 import json
+import os
 import pathlib
-import random
 import re
+import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 import seeded_models
+from greedy_tokens import FACTOR, LEAST_DECIDED, TOKENS, compare, differing_batches, noise_of, prompts_of, wrong_of
 from vllm_engines import Engine, our_name
 
-LENGTHS = (1, 15, 16, 17, 33, 64, 100, 129, 257, 400, 513, 700, 1000, 1500, 2100, 3000)
-TOKENS = 48
-FACTOR = 4  # times bf16's own error
-LEAST_DECIDED = 0.5
-MOST_ROUNDS = 12
 PLANTED_MODELS = {"lost page": "llama-3.1", "wider window": "gemma-3", "swapped KV heads": "llama-3.1"}
-COMMON = {"max_model_len": 4096, "gpu_memory_utilization": 0.25, "max_num_batched_tokens": 2048,
+COMMON = {"max_model_len": 4096, "kv_cache_memory_bytes": 3 << 30, "gpu_memory_utilization": 0.05, "max_num_batched_tokens": 2048,
           "max_num_seqs": 64, "compilation_config": {"mode": 0, "cudagraph_mode": "FULL", "cudagraph_capture_sizes": [16, 64]}}
-
-
-def prompts_of(seed=0):
-    generator = random.Random(seed)
-    return [[generator.randrange(seeded_models.VOCABULARY) for _ in range(length)] for length in LENGTHS]
-
-
-def noise_of(reference, other):
-    """Root mean square of the difference of the chosen tokens' logprobs, over steps with equal prefixes."""
-    squares = []
-    for one, two in zip(reference, other):
-        for step, token in enumerate(one["tokens"]):
-            found = dict(map(tuple, two["best"][step])).get(token)
-            if found is not None:
-                squares.append((found - one["best"][step][0][1]) ** 2)
-            if two["tokens"][step] != token:
-                break
-    return (sum(squares) / len(squares)) ** 0.5
-
-
-def compare(engine, prompts, reference, bound):
-    """Decided steps, all steps, and the steps with a wrong token: [(prompt, step)]. Steps with another token that are not
-    decided are followed by the peer's token."""
-    decided = sum(step[0][1] - step[1][1] > bound for one in reference for step in one["best"])
-    total = sum(len(one["tokens"]) for one in reference)
-    wrong, at = [], {number: 0 for number in range(len(prompts))}
-    for _ in range(MOST_ROUNDS):
-        if not at:
-            break
-        numbers = sorted(at)
-        most = max(TOKENS - at[number] for number in numbers)
-        found = engine.generate(prompts=[prompts[number] + reference[number]["tokens"][:at[number]] for number in numbers],
-                                tokens=most)
-        for number, one in zip(numbers, found):
-            begin, peer = at.pop(number), reference[number]
-            for step in range(begin, TOKENS):
-                if one["tokens"][step - begin] == peer["tokens"][step]:
-                    continue
-                if peer["best"][step][0][1] - peer["best"][step][1][1] > bound:
-                    wrong.append((number, step))
-                elif step + 1 < TOKENS:
-                    at[number] = step + 1
-                break
-    if at:
-        raise RuntimeError(f"{len(at)} prompts were not compared to their ends in {MOST_ROUNDS} rounds")
-    return decided, total, wrong
+NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 1}
+NEEDLE, BATCHES = 7, (2, 3, 5, 16, 31, 64)  # a prompt by its number, and sizes of batches
 
 
 class Check:
-    def __init__(self, folder, logs):
-        self.folder, self.logs, self.name = folder, logs, our_name()
+    """One check of one model: its rows, {"problem": None or why it failed, ...}."""
 
-    def engine(self, model, backend, **more):
-        shape = seeded_models.SHAPES[model]
-        log = None if self.logs is None else self.logs / f"{model}-{backend}-{more.get('planted', 'plain')}.log".replace(" ", "_")
-        return Engine(log, model=str(self.folder / model), backend=backend, sinks=shape.sinks, **{**COMMON, **more})
+    def __init__(self, model, folder, options, slots):
+        self.model, self.shape, self.folder, self.options, self._slots = model, seeded_models.SHAPES[model], folder, options, slots
+        self._name = our_name()
 
-    def reference(self, model):
-        """The peer's tokens, and the least gap of a decided step."""
-        if not (self.folder / model).exists():
-            seeded_models.write(model, self.folder / model)
-        shape, prompts = seeded_models.SHAPES[model], prompts_of()
-        other = "TRITON_MLA" if shape.peer.endswith("_MLA") else "TRITON_ATTN"
+    @contextlib.contextmanager
+    def engine(self, backend, what="plain", environment=None, **more):
+        """At most options.jobs at a time."""
+        log = self.options.logs and self.options.logs / f"{self.model}-{backend}-{what}.log".replace(" ", "_")
+        with self._slots, Engine(log, environment, model=str(self.folder), backend=backend, sinks=self.shape.sinks,
+                                 **{**COMMON, **more}) as engine:
+            yield engine
+
+    def ours(self, what="plain", environment=None, **more):
+        return self.engine(self._name, what, environment, tensor_parallel_size=self.options.tensor_parallel, **more)
+
+    def reference(self, prompts):
+        """The peer's answers, the least gap of a decided step, and how many answers of the other engine are wrong by it."""
+        other = "TRITON_MLA" if self.shape.peer.endswith("_MLA") else "TRITON_ATTN"
         # Where only one backend serves a model, other chunks of the prompts make other roundings.
-        more = {"max_num_batched_tokens": 256} if other == shape.peer else {}
-        with self.engine(model, shape.peer) as peer:
-            first = peer.generate(prompts=prompts, tokens=TOKENS)
-        with self.engine(model, other, **more) as second:
-            noise = noise_of(first, second.generate(prompts=prompts, tokens=TOKENS, logprobs=5))
-        if noise == 0:
-            raise RuntimeError(f"{model}: {shape.peer} and {other} agree to the last bit, so they do not tell bf16's error")
-        return first, FACTOR * noise
+        more = {"max_num_batched_tokens": 256} if other == self.shape.peer else {}
 
-    def run(self, model, reference, bound, planted=None):
-        more = {} if planted is None else {"planted": planted, "enforce_eager": True}
-        with self.engine(model, self.name, **more) as engine:
+        def answers(backend, what, **options):
+            with self.engine(backend, what, **options) as engine:
+                return engine.generate(prompts=prompts, tokens=TOKENS, logprobs=5)
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            second = pool.submit(answers, other, "other", **more)
+            first = answers(self.shape.peer, "peer")
+            noise = noise_of(first, second.result())
+        if noise == 0:
+            raise RuntimeError(f"{self.shape.peer} and {other} agree to the last bit, so they do not tell bf16's error")
+        return first, FACTOR * noise, wrong_of(first, second.result(), FACTOR * noise)
+
+    def tokens(self):
+        prompts = prompts_of()
+        reference = self.reference(prompts)
+        yield self._compared("tokens", prompts, *reference)
+        if not re.search(self.options.checks, "planted"):
+            return
+        for planted in (error for error, model in PLANTED_MODELS.items() if model == self.model):
+            row = self._compared(f"planted: {planted}", prompts, *reference, planted=planted, enforce_eager=True)
+            yield {**row, "problem": None if row["wrong"] else "the planted error was not found"}
+
+    def ngram(self):
+        prompts = prompts_of(vocabulary=self.shape.sizes["vocab_size"])
+        yield self._compared("ngram", prompts, *self.reference(prompts), speculative_config=NGRAM, disable_log_stats=False)
+
+    def _compared(self, what, prompts, reference, bound, others_wrong, **more):
+        with self.ours(what, **more) as engine:
             start = engine.wait()
-            decided, total, wrong = compare(engine, prompts_of(), reference, bound)
-        return {"model": model, "planted": planted, "decided": decided, "steps": total, "wrong": len(wrong),
-                "first_wrong": wrong[:3], "bound": bound, "start": start}
+            decided, total, wrong = compare(engine, prompts, reference, bound)
+            drafts = engine.metrics(prefix="vllm:spec_decode") if "speculative_config" in more else None
+        # vLLM captures MLA's decodes alone, and an engine with planted errors nothing.
+        asked = None if "planted" in more or self.shape.peer.endswith("_MLA") else COMMON["compilation_config"]["cudagraph_mode"]
+        row = {"check": what, "model": self.model, "decided": decided, "steps": total, "wrong": len(wrong), "graphs": asked,
+               "first_wrong": wrong[:3], "bound": bound, "others_wrong": others_wrong, "start": start, "drafts": drafts}
+        return {**row, "problem": problem_of(row)}
+
+    def invariance(self):
+        needle = prompts_of()[NEEDLE]
+
+        def differences(what, variable):
+            with self.ours(what, {"VLLM_BATCH_INVARIANT": variable}, enable_prefix_caching=False) as engine:
+                alone = engine.generate(prompts=[needle], tokens=TOKENS)[0]
+                of_prefill = engine.score(prompts=[needle + alone["tokens"]])[0][-TOKENS:]
+                of_decode = [step[0][1] for step in alone["best"]]
+                return (differing_batches(engine, needle, alone, BATCHES),
+                        sum(one != two for one, two in zip(of_prefill, of_decode)))
+
+        batches, steps = differences("invariant", "1")
+        others, other_steps = differences("variant", "0")
+        problem = (f"batches of {batches} have other bits" if batches else
+                   f"{steps} of {TOKENS} logprobs of decodes are not the prefill's" if steps else
+                   None if others else "without VLLM_BATCH_INVARIANT no batch differs, so the check tells nothing")
+        yield {"check": "invariance", "model": self.model, "batches": list(BATCHES), "different": batches,
+               "steps_unlike_prefill": steps, "without": {"different": others, "steps_unlike_prefill": other_steps},
+               "problem": problem}
+
+    def start(self):
+        with tempfile.TemporaryDirectory(prefix="attnsmith-caches-") as caches:
+            cold, made = pathlib.Path(caches) / "cold", pathlib.Path(caches) / "made"
+
+            def started(what, cache, on_miss):
+                environment = {"ATTNSMITH_CACHE_DIR": str(cache), "ATTNSMITH_ON_MISS": on_miss}
+                with self.ours(what, environment) as engine:
+                    start = engine.wait()
+                    engine.generate(prompts=prompts_of(), tokens=4)
+                    return start
+
+            begin = time.perf_counter()
+            self._command("prewarm", "--model", str(self.folder), "--engine", "vllm", "--page-size", "16", "--tensor-parallel",
+                          str(self.options.tensor_parallel), "--cache", str(made))
+            prewarm = time.perf_counter() - begin
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                starts = list(pool.map(lambda what: started(what, cold, "compile"), ("cold one", "cold two")))
+            warm = started("prewarmed", made, "error")
+            keys = {name: {entry["key"] for entry in json.loads(self._command("cache", "ls", "--json", "--cache", str(path)))["entries"]}
+                    for name, path in (("cold", cold), ("made", made))}
+        row = {"check": "start", "model": self.model, "prewarm_s": prewarm, "cold": [one["attnsmith"] for one in starts],
+               "warm": warm["attnsmith"], "keys": len(keys["made"]), "only_in_engine": len(keys["cold"] - keys["made"]),
+               "only_in_prewarm": len(keys["made"] - keys["cold"])}
+        yield {**row, "problem": None if keys["cold"] == keys["made"] else "prewarm and the engine have other keys"}
+
+    @staticmethod
+    def _command(*words):
+        program = os.environ.get("ATTNSMITH_BIN", "attnsmith")
+        return subprocess.run([program, *words], capture_output=True, text=True, check=True).stdout
 
 
 def problem_of(row):
-    if row["planted"]:
-        return None if row["wrong"] else "the planted error was not found"
     if row["wrong"]:
         return f"{row['wrong']} prompts have a wrong token"
     if row["decided"] < LEAST_DECIDED * row["steps"]:
         return "fewer than half of the steps are decided"
     if not any("Attnsmith" in name for name in row["start"]["backends"]):
         return "the engine did not use attnsmith"
+    if row["graphs"] not in (None, row["start"]["cudagraph_mode"]):
+        return f"the engine took graphs of mode {row['start']['cudagraph_mode']}, not {row['graphs']}"
+    if row["drafts"] is not None and not row["drafts"].get("vllm:spec_decode_num_accepted_tokens"):
+        return "no draft was accepted"
     return None
+
+
+def shown(row):
+    facts = {"tokens": "{decided} of {steps} steps decided by {bound:.3f}, {wrong} wrong, {others_wrong} of the other peer's", "ngram":
+             "{decided} of {steps} steps decided by {bound:.3f}, {wrong} wrong, drafts {drafts}", "invariance":
+             "batches of {batches}, without the variable {without}", "start":
+             "cold {cold}, warm {warm}, prewarm {prewarm_s:.1f} s, {keys} keys, {only_in_engine} and {only_in_prewarm} of one alone"}
+    text = facts.get(row["check"], facts["tokens"] if "wrong" in row else "").format(**row)
+    return f"{row['model']}, {row['check']}: {text}: {row['problem'] or 'as it should be'}"
+
+
+#: The models of each check; of None, all but those of another check alone.
+CHECKS = {"tokens": None, "ngram": ("few-tokens",), "invariance": ("llama-3.1", "gemma-3"),
+          "start": ("llama-3.1", "gemma-3", "deepseek-v2-lite")}
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="", metavar="REGEX")
-    parser.add_argument("--planted", action="store_true")
+    parser.add_argument("--checks", default="", metavar="REGEX")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N")
+    parser.add_argument("--tensor-parallel", type=int, default=1, metavar="N")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--logs", metavar="FOLDER", type=pathlib.Path)
     options = parser.parse_args(arguments)
     if options.logs is not None:
         options.logs.mkdir(parents=True, exist_ok=True)
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="attnsmith-vllm-") as folder:
-        check = Check(pathlib.Path(folder), options.logs)
+    rows, slots = [], threading.Semaphore(options.jobs)
+
+    def run(check, name):
+        try:
+            found = list(getattr(check, name)())
+        except Exception as error:
+            found = [{"check": name, "model": check.model, "problem": f"{type(error).__name__}: {error}"}]
+        for row in found:
+            print(shown(row), flush=True)
+        rows.extend(found)
+
+    with tempfile.TemporaryDirectory(prefix="attnsmith-vllm-") as folder, \
+            concurrent.futures.ThreadPoolExecutor(64) as pool:
         for model in (name for name in seeded_models.SHAPES if re.search(options.models, name)):
-            reference, bound = check.reference(model)
-            planted = [name for name, of in PLANTED_MODELS.items() if options.planted and of == model]
-            for error in (None, *planted):
-                row = check.run(model, reference, bound, error)
-                row["problem"] = problem_of(row)
-                rows.append(row)
-                print(f"{model}{f', planted: {error}' if error else ''}: {row['decided']} of {row['steps']} steps decided, "
-                      f"{row['wrong']} wrong: {row['problem'] or 'as it should be'}", flush=True)
+            check = Check(model, seeded_models.write(model, pathlib.Path(folder) / model), options, slots)
+            for name, models in CHECKS.items():
+                wanted = re.search(options.checks, name) or name == "tokens" and re.search(options.checks, "planted")
+                if wanted and (model != "few-tokens" if models is None else model in models):
+                    pool.submit(run, check, name)
+        pool.shutdown()
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps({"schema": "attnsmith.vllm-check/1", "rows": rows}, indent=1))
+        pathlib.Path(options.json).write_text(json.dumps({"schema": "attnsmith.vllm-check/2", "rows": rows}, indent=1))
     return 1 if any(row["problem"] for row in rows) else 0
 
 

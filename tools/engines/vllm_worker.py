@@ -9,12 +9,13 @@ goes to standard error.
 import functools
 import json
 import os
+import statistics
 import sys
 import time
 import traceback
 
 os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_USE_FLASHINFER_SAMPLER="0", HF_HUB_OFFLINE="1",
-                  VLLM_NO_USAGE_STATS="1")
+                  VLLM_NO_USAGE_STATS="1", VLLM_WORKER_MULTIPROC_METHOD="spawn")
 _answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
@@ -32,6 +33,7 @@ class Worker:
         from vllm import LLM, SamplingParams
         imported = time.perf_counter()
         backend, planted = options.pop("backend"), options.pop("planted", None)
+        self.attnsmith = time_attnsmith() if backend in ("ATTNSMITH", "CUSTOM") else None
         if planted is not None:
             plant(planted)
         self.sampling = SamplingParams
@@ -41,25 +43,40 @@ class Worker:
         self.count, self.running = 0, set()
 
     def describe(self):
-        """The seconds of the start, the graph mode that the engine settled on, and its attention backends."""
+        """The seconds of the start, of it those in attnsmith, the graph mode that the engine settled on, and its attention
+        backends."""
         config = self.engine.vllm_config
         layers = config.compilation_config.static_forward_context
         backends = sorted({layer.get_attn_backend().full_cls_name()[1] for layer in layers.values()
                            if hasattr(layer, "get_attn_backend")})
+        if not layers:  # they are in the processes of several GPUs
+            backends = [config.attention_config.backend.get_path()]
         return {**self.started, "cudagraph_mode": str(config.compilation_config.cudagraph_mode), "backends": backends,
-                "block_size": config.cache_config.block_size}
+                "block_size": config.cache_config.block_size, "attnsmith": self.attnsmith}
+
+    def pin(self, cores):
+        """Keeps all threads of this process on these cores."""
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(thread), cores)
 
     def generate(self, prompts, tokens, logprobs=2):
         """Greedy tokens of each prompt, and for each token the largest logprobs, as [[token, logprob], ...]."""
-        params = self.sampling(temperature=0, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, detokenize=False,
-                               logprobs=logprobs)
-        outputs = self.llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
         results = []
-        for output in outputs:
+        for output in self._generate(prompts, tokens, logprobs=logprobs):
             best = [sorted(((token, entry.logprob) for token, entry in step.items()), key=lambda pair: -pair[1])
                     for step in output.outputs[0].logprobs]
             results.append({"tokens": list(output.outputs[0].token_ids), "best": best})
         return results
+
+    def score(self, prompts):
+        """The logprob of each token of each prompt but the first, as one prefill computes them."""
+        return [[entry[token].logprob for token, entry in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:])]
+                for output in self._generate(prompts, 1, prompt_logprobs=0)]
+
+    def metrics(self, prefix):
+        """The engine's counters whose names begin so, where it was started with disable_log_stats=False."""
+        return {metric.name: metric.value for metric in self.llm.get_metrics()
+                if metric.name.startswith(prefix) and hasattr(metric, "value")}
 
     def fill(self, batch, context):
         """Starts `batch` requests with `context` tokens each. They stay until finish(), so that both engines can take turns in
@@ -69,8 +86,13 @@ class Worker:
             waiting -= {output.request_id for output in self.engine.step() if output.outputs[0].token_ids}
 
     def decode(self, steps):
-        """Milliseconds of each of `steps` decode steps, after fill()."""
-        return [1e3 * self._timed_step() for _ in range(steps)]
+        """Seconds of a decode step, after fill(): of `steps` in a row, since the host runs ahead of the device."""
+        self.torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(steps):
+            self.engine.step()
+        self.torch.cuda.synchronize()
+        return (time.perf_counter() - start) / steps
 
     def finish(self):
         """Ends all requests."""
@@ -80,7 +102,7 @@ class Worker:
             self.engine.step()
 
     def prefill(self, tokens, repeats=5):
-        """Milliseconds until the first token of one prompt, `repeats` times."""
+        """Seconds until the first token of one prompt, the median of `repeats`."""
         times = []
         for seed in range(repeats + 1):
             self._add(self._prompt(tokens, 1000 + seed), 1)
@@ -90,7 +112,7 @@ class Worker:
             self.torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
         self.running.clear()
-        return [1e3 * value for value in times[1:]]
+        return statistics.median(times[1:])
 
     def mixed(self, requests, tokens, longest, rate):
         """Seconds for `requests` of 1 to `longest` prompt tokens and `tokens` new ones; `rate` new requests a step."""
@@ -115,6 +137,10 @@ class Worker:
         return {event.key: event.self_device_time_total / steps for event in profiler.key_averages()
                 if event.self_device_time_total > 0}
 
+    def _generate(self, prompts, tokens, **words):
+        params = self.sampling(temperature=0, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, detokenize=False, **words)
+        return self.llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
+
     def _prompt(self, length, seed):
         vocabulary = self.engine.vllm_config.model_config.get_vocab_size()
         generator = self.torch.Generator().manual_seed(seed)
@@ -127,12 +153,27 @@ class Worker:
         self.running.add(str(self.count))
         return str(self.count)
 
-    def _timed_step(self):
-        self.torch.cuda.synchronize()
-        start = time.perf_counter()
-        self.engine.step()
-        self.torch.cuda.synchronize()
-        return time.perf_counter() - start
+
+def time_attnsmith():
+    """{"import_s", "prepare_s", "kernels"}: what an engine's start takes within attnsmith. The last two are of the engine that
+    starts next in this process."""
+    import vllm.model_executor.layers.attention.mla_attention  # noqa: F401  # which the backend imports, too
+    import vllm.v1.attention.backends.mla.prefill.registry  # noqa: F401
+    start = time.perf_counter()
+    from attnsmith.vllm import _dense, _layers, _metadata, _mla  # noqa: F401
+    times = {"import_s": time.perf_counter() - start, "prepare_s": 0.0, "kernels": 0}
+    prepared = _layers.prepared
+
+    @functools.wraps(prepared)
+    def timed(*arguments):
+        begin = time.perf_counter()
+        sets = prepared(*arguments)
+        times["prepare_s"] += time.perf_counter() - begin
+        times["kernels"] += sum(map(len, sets))
+        return sets
+
+    _layers.prepared = _metadata.prepared = timed
+    return times
 
 
 def add_sinks(torch):
