@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -19,6 +20,7 @@ else:
     import greedy_tokens
     import vllm_check
     import vllm_speed
+    import vllm_worker
 from vllm_engines import Engine, Failed
 
 WORKER = """
@@ -150,9 +152,14 @@ class Timed(unittest.TestCase):
         self.assertEqual(times, {"A": [1, 2], "B": [3, 4]})
 
     def test_kernels_of_attention(self):
-        kernels = {"attention_wgmma_bf16": 3.0, "flash::prepare_varlen": 1.0, "nvjet_gemm": 7.0, "reshape_and_cache_flash_kernel": 2.0}
-        self.assertEqual(vllm_speed.device_times(kernels), {"device": 13.0, "attention": 6.0})
-        self.assertEqual(vllm_speed.ratios_of({"peer": [4.0, 6.0, 9.0], "attnsmith": [2.0, 6.0, 3.0]}, "attnsmith"), [2.0, 1.0, 3.0])
+        names = ["attention_wgmma_bf16", "flash::prepare_varlen", "nvjet_gemm", "reshape_and_cache_flash_kernel", "attnsmith_append"]
+        self.assertEqual([bool(re.search(vllm_speed.PARTS["attention"], name)) for name in names], [True, True, False, True, True])
+        self.assertTrue(all(re.search(vllm_speed.PARTS["device"], name) for name in names))
+        self.assertEqual(vllm_worker.covered([(5, 9), (0, 2), (1, 4), (6, 7)]), 8)
+
+    def test_ratios(self):
+        self.assertEqual(vllm_speed.ratios_of({"peer": [4.0, 6.0, 9.0], "attnsmith": [2.0, 6.0, 3.0]}, "attnsmith"),
+                         {"median": 2.0, "least": 1.0, "largest": 3.0, "of_least_times": 2.0})
         self.assertAlmostEqual(vllm_speed.geometric_mean([2.0, 0.5]), 1.0)
 
 

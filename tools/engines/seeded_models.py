@@ -22,12 +22,14 @@ DTYPE = torch.bfloat16
 @dataclasses.dataclass(frozen=True)
 class Shape:
     """config: a class of transformers; sizes: what its config has besides the sizes that all share. peer: the backend of vLLM
-    that the tokens are compared with. sinks: the attention gets sinks, which no dense model of vLLM has."""
+    that the tokens are compared with. sinks: the attention gets sinks, which no dense model of vLLM has. overrides: of the config
+    that vLLM reads, where it does not know what this transformers writes."""
 
     config: str
     sizes: dict
     peer: str = "FLASH_ATTN"
     sinks: bool = False
+    overrides: dict = dataclasses.field(default_factory=dict)
 
 
 def _gqa(heads, kv_heads, head_dim, **more):
@@ -45,8 +47,9 @@ SHAPES = {
                                           query_pre_attn_scalar=256, final_logit_softcapping=None,
                                           tie_word_embeddings=True)),
     "gemma-3": Shape("Gemma3TextConfig", _gqa(8, 4, 256, sliding_window=256, layer_types=_MIXED)),
-    "gemma-4": Shape("Gemma4TextConfig", _gqa(8, 4, 256, sliding_window=256, layer_types=_MIXED, global_head_dim=512),
-                     peer="TRITON_ATTN"),
+    "gemma-4": Shape("Gemma4TextConfig", _gqa(8, 4, 256, sliding_window=256, layer_types=_MIXED, global_head_dim=512,
+                                              vocab_size_per_layer_input=VOCABULARY), peer="TRITON_ATTN",
+                     overrides={"global_head_dim": 512, "allow_global_per_layer_attribute_access": True}),
     "deepseek-v2-lite": Shape("DeepseekV2Config", {
         "num_attention_heads": 16, "num_key_value_heads": 16, "kv_lora_rank": 512, "q_lora_rank": None, "qk_nope_head_dim": 128,
         "qk_rope_head_dim": 64, "v_head_dim": 128, "first_k_dense_replace": 4, "n_routed_experts": 4, "n_shared_experts": 1},

@@ -63,7 +63,7 @@ class Check:
         """At most options.jobs at a time."""
         log = self.options.logs and self.options.logs / f"{self.model}-{backend}-{what}.log".replace(" ", "_")
         with self._slots, Engine(log, environment, model=str(self.folder), backend=backend, sinks=self.shape.sinks,
-                                 **{**COMMON, **more}) as engine:
+                                 hf_overrides=self.shape.overrides, **{**COMMON, **more}) as engine:
             yield engine
 
     def ours(self, what="plain", environment=None, **more):
@@ -110,7 +110,8 @@ class Check:
         asked = None if "planted" in more or self.shape.peer.endswith("_MLA") else COMMON["compilation_config"]["cudagraph_mode"]
         row = {"check": what, "model": self.model, "decided": decided, "steps": total, "wrong": len(wrong), "graphs": asked,
                "first_wrong": wrong[:3], "bound": bound, "others_wrong": others_wrong, "start": start, "drafts": drafts}
-        return {**row, "problem": problem_of(row)}
+        says = f"{decided} of {total} steps decided by {bound:.3f}, {len(wrong)} wrong, {others_wrong} of the other peer's; "
+        return {**row, "problem": problem_of(row), "says": says + (f"{drafts}; " if drafts else "")}
 
     def invariance(self):
         needle = prompts_of()[NEEDLE]
@@ -130,7 +131,7 @@ class Check:
                    None if others else "without VLLM_BATCH_INVARIANT no batch differs, so the check tells nothing")
         yield {"check": "invariance", "model": self.model, "batches": list(BATCHES), "different": batches,
                "steps_unlike_prefill": steps, "without": {"different": others, "steps_unlike_prefill": other_steps},
-               "problem": problem}
+               "problem": problem, "says": f"batches of {BATCHES}, of which {others} differ without the variable; "}
 
     def start(self):
         with tempfile.TemporaryDirectory(prefix="attnsmith-caches-") as caches:
@@ -152,10 +153,13 @@ class Check:
             warm = started("prewarmed", made, "error")
             keys = {name: {entry["key"] for entry in json.loads(self._command("cache", "ls", "--json", "--cache", str(path)))["entries"]}
                     for name, path in (("cold", cold), ("made", made))}
-        row = {"check": "start", "model": self.model, "prewarm_s": prewarm, "cold": [one["attnsmith"] for one in starts],
-               "warm": warm["attnsmith"], "keys": len(keys["made"]), "only_in_engine": len(keys["cold"] - keys["made"]),
-               "only_in_prewarm": len(keys["made"] - keys["cold"])}
-        yield {**row, "problem": None if keys["cold"] == keys["made"] else "prewarm and the engine have other keys"}
+        cold_s, warm_s = ([one["attnsmith"]["import_s"] + one["attnsmith"]["prepare_s"] for one in those] for those in (starts, [warm]))
+        yield {"check": "start", "model": self.model, "prewarm_s": prewarm, "cold_s": cold_s, "warm_s": warm_s[0],
+               "keys": len(keys["made"]), "only_in_engine": sorted(keys["cold"] - keys["made"]),
+               "only_in_prewarm": sorted(keys["made"] - keys["cold"]),
+               "problem": None if keys["cold"] == keys["made"] else "prewarm and the engine have other keys",
+               "says": f"{len(keys['made'])} keys; in attnsmith {', '.join(f'{one:.2f}' for one in cold_s)} s cold, {warm_s[0]:.2f} s "
+                       f"warm; prewarm {prewarm:.1f} s; "}
 
     @staticmethod
     def _command(*words):
@@ -178,12 +182,7 @@ def problem_of(row):
 
 
 def shown(row):
-    facts = {"tokens": "{decided} of {steps} steps decided by {bound:.3f}, {wrong} wrong, {others_wrong} of the other peer's", "ngram":
-             "{decided} of {steps} steps decided by {bound:.3f}, {wrong} wrong, drafts {drafts}", "invariance":
-             "batches of {batches}, without the variable {without}", "start":
-             "cold {cold}, warm {warm}, prewarm {prewarm_s:.1f} s, {keys} keys, {only_in_engine} and {only_in_prewarm} of one alone"}
-    text = facts.get(row["check"], facts["tokens"] if "wrong" in row else "").format(**row)
-    return f"{row['model']}, {row['check']}: {text}: {row['problem'] or 'as it should be'}"
+    return f"{row['model']}, {row['check']}: {row.get('says', '')}{row['problem'] or 'as it should be'}"
 
 
 #: The models of each check; of None, all but those of another check alone.
@@ -202,7 +201,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     if options.logs is not None:
         options.logs.mkdir(parents=True, exist_ok=True)
-    rows, slots = [], threading.Semaphore(options.jobs)
+    rows, slots, running = [], threading.Semaphore(options.jobs), []
 
     def run(check, name):
         try:
@@ -220,8 +219,9 @@ def main(arguments=None):
             for name, models in CHECKS.items():
                 wanted = re.search(options.checks, name) or name == "tokens" and re.search(options.checks, "planted")
                 if wanted and (model != "few-tokens" if models is None else model in models):
-                    pool.submit(run, check, name)
-        pool.shutdown()
+                    running.append(pool.submit(run, check, name))
+        for one in running:
+            one.result()
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps({"schema": "attnsmith.vllm-check/2", "rows": rows}, indent=1))
     return 1 if any(row["problem"] for row in rows) else 0

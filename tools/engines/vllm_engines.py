@@ -1,11 +1,14 @@
 """Engines of vLLM in processes of their own, so that two backends can take turns on one GPU, each with its own state."""
 
+import itertools
 import json
 import os
 import pathlib
 import subprocess
 import sys
 
+#: From where each engine looks for a free port, so that engines that start together do not find the same one.
+_PORTS = itertools.count(20000 + os.getpid() % 100 * 100, 20)
 _WORKER = pathlib.Path(__file__).with_name("vllm_worker.py")
 
 
@@ -22,7 +25,7 @@ class Engine:
         self._log = open(log, "w") if log else subprocess.DEVNULL
         self._process = subprocess.Popen([sys.executable, str(worker), json.dumps(options)], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, stderr=self._log, text=True,
-                                         env={**os.environ, **(environment or {})})
+                                         env={**os.environ, "VLLM_PORT": str(next(_PORTS)), **(environment or {})})
         self.start = None
 
     def wait(self):

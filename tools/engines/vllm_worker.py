@@ -9,16 +9,13 @@ goes to standard error.
 import functools
 import json
 import os
-import statistics
+import re
 import sys
 import time
 import traceback
 
-os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_USE_FLASHINFER_SAMPLER="0", HF_HUB_OFFLINE="1",
-                  VLLM_NO_USAGE_STATS="1", VLLM_WORKER_MULTIPROC_METHOD="spawn")
-_answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
-
+ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_FLASHINFER_SAMPLER": "0", "HF_HUB_OFFLINE": "1",
+               "VLLM_NO_USAGE_STATS": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 _SINK_STD = 1.0
 LONG = 4000  # new tokens of a request that is ended by finish()
 
@@ -101,8 +98,8 @@ class Worker:
         while self.engine.has_unfinished_requests():
             self.engine.step()
 
-    def prefill(self, tokens, repeats=5):
-        """Seconds until the first token of one prompt, the median of `repeats`."""
+    def prefill(self, tokens, repeats=3):
+        """Seconds until the first token of one prompt, the least of `repeats`."""
         times = []
         for seed in range(repeats + 1):
             self._add(self._prompt(tokens, 1000 + seed), 1)
@@ -112,7 +109,7 @@ class Worker:
             self.torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
         self.running.clear()
-        return statistics.median(times[1:])
+        return min(times[1:])
 
     def mixed(self, requests, tokens, longest, rate):
         """Seconds for `requests` of 1 to `longest` prompt tokens and `tokens` new ones; `rate` new requests a step."""
@@ -127,15 +124,17 @@ class Worker:
         self.running.clear()
         return time.perf_counter() - start
 
-    def profile(self, steps=10):
-        """Microseconds of each kernel in a decode step, by name, as the profiler of torch sees them, after fill()."""
+    def profile(self, parts, steps=10):
+        """Microseconds of a decode step in which kernels run, after fill(), as the profiler of torch sees them. parts: {name:
+        regular expression of kernels}; kernels that overlap count once."""
         from torch.profiler import ProfilerActivity, profile
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
             for _ in range(steps):
                 self.engine.step()
             self.torch.cuda.synchronize()
-        return {event.key: event.self_device_time_total / steps for event in profiler.key_averages()
-                if event.self_device_time_total > 0}
+        events = [event for event in profiler.events() if event.device_type == self.torch.autograd.DeviceType.CUDA]
+        return {part: covered((event.time_range.start, event.time_range.end) for event in events
+                              if re.search(pattern, event.name)) / steps for part, pattern in parts.items()}
 
     def _generate(self, prompts, tokens, **words):
         params = self.sampling(temperature=0, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, detokenize=False, **words)
@@ -152,6 +151,15 @@ class Worker:
         self.engine.add_request(str(self.count), {"prompt_token_ids": prompt}, params)
         self.running.add(str(self.count))
         return str(self.count)
+
+
+def covered(ranges):
+    """The length of the union of ranges, (start, end)."""
+    total, reached = 0, float("-inf")
+    for start, end in sorted(ranges):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
 
 
 def time_attnsmith():
@@ -227,26 +235,33 @@ def plant(name):
     dense.AttnsmithImpl.forward = planted
 
 
-def answer(document):
-    _answers.write(json.dumps(document) + "\n")
-    _answers.flush()
-
-
 def main():
-    try:
-        worker = Worker(json.loads(sys.argv[1]))
-        answer({"ok": worker.describe()})
-    except Exception as error:
-        traceback.print_exc()
-        answer({"error": f"{type(error).__name__}: {error}"})
+    os.environ.update(ENVIRONMENT)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(command):
+        """Whether it was carried out."""
+        try:
+            document = {"ok": command()}
+        except Exception as error:
+            traceback.print_exc()
+            document = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(document) + "\n")
+        answers.flush()
+        return "ok" in document
+
+    workers = []
+
+    def start():
+        workers.append(Worker(json.loads(sys.argv[1])))
+        return workers[0].describe()
+
+    if not answer(start):
         return 1
     for line in sys.stdin:
         command = json.loads(line)
-        try:
-            answer({"ok": getattr(worker, command.pop("do"))(**command)})
-        except Exception as error:
-            traceback.print_exc()
-            answer({"error": f"{type(error).__name__}: {error}"})
+        answer(lambda: getattr(workers[0], command.pop("do"))(**command))
     return 0
 
 
