@@ -28,11 +28,14 @@ class Readme(unittest.TestCase):
 
     def test_what_programs_change_is_there(self):
         rows = re.search(r"^\| your program uses .*\n\| ---.*\n((?:\|.*\n)+)", README, re.MULTILINE)[1].splitlines()
-        self.assertEqual(len(rows), 5)
+        self.assertEqual(len(rows), 6)
         for row in rows:
-            change = re.findall(r"`([^`]*attnsmith\.\w+[.( ][^`]*)`", row)[0]
+            change = re.findall(r"`([^`]*attnsmith\.\w+[.( ][^`]*|vllm serve [^`]*)`", row)[0]
             with self.subTest(change=change):
-                if found := re.match(r"python -m (\S+) program.py$", change):
+                if change.startswith("vllm serve "):
+                    module, name = "attnsmith_vllm", "register"
+                    self.assertIn(f"`{importlib.import_module(module).NAME}`", row)
+                elif found := re.match(r"python -m (\S+) program.py$", change):
                     module, name = found[1] + ".__main__", "main"
                 elif found := re.match(r"import (\S+) as \w+$", change):
                     module, name = found[1], "BatchDecodeWithPagedKVCacheWrapper"

@@ -23,13 +23,15 @@ DTYPE = torch.bfloat16
 class Shape:
     """config: a class of transformers; sizes: what its config has besides the sizes that all share. peer: the backend of vLLM
     that the tokens are compared with. sinks: the attention gets sinks, which no dense model of vLLM has. overrides: of the config
-    that vLLM reads, where it does not know what this transformers writes."""
+    that vLLM reads, where it does not know what this transformers writes. q_norm: what the weights of the norms of queries are, for
+    a model whose scale is 1: with logits of a standard deviation of 16, bf16 alone decides most tokens."""
 
     config: str
     sizes: dict
     peer: str = "FLASH_ATTN"
     sinks: bool = False
     overrides: dict = dataclasses.field(default_factory=dict)
+    q_norm: float = 1.0
 
 
 def _gqa(heads, kv_heads, head_dim, **more):
@@ -49,7 +51,7 @@ SHAPES = {
     "gemma-3": Shape("Gemma3TextConfig", _gqa(8, 4, 256, sliding_window=256, layer_types=_MIXED)),
     "gemma-4": Shape("Gemma4TextConfig", _gqa(8, 4, 256, sliding_window=256, layer_types=_MIXED, global_head_dim=512,
                                               vocab_size_per_layer_input=VOCABULARY), peer="TRITON_ATTN",
-                     overrides={"global_head_dim": 512, "allow_global_per_layer_attribute_access": True}),
+                     overrides={"global_head_dim": 512, "allow_global_per_layer_attribute_access": True}, q_norm=1 / 16),
     "deepseek-v2-lite": Shape("DeepseekV2Config", {
         "num_attention_heads": 16, "num_key_value_heads": 16, "kv_lora_rank": 512, "q_lora_rank": None, "qk_nope_head_dim": 128,
         "qk_rope_head_dim": 64, "v_head_dim": 128, "first_k_dense_replace": 4, "n_routed_experts": 4, "n_shared_experts": 1},
@@ -78,9 +80,11 @@ def write(name, folder, seed=0, layers=4, **sizes):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=DTYPE)
     generator = torch.Generator(device="cuda").manual_seed(seed)
     with torch.no_grad():
-        for tensor in model.state_dict().values():
+        for weight, tensor in model.state_dict().items():
             if tensor.dim() > 1:
                 tensor.copy_(STD * torch.randn(tensor.shape, generator=generator, device="cuda"))
+            elif weight.endswith("q_norm.weight"):
+                tensor.mul_(SHAPES[name].q_norm)
         if config.tie_word_embeddings:  # else the residual of a token's own embedding decides the next one
             model.get_input_embeddings().weight.mul_(TIED)
     weights = {name: tensor.cpu() for name, tensor in model.state_dict().items()
