@@ -14,6 +14,7 @@ import transformers
 from safetensors.torch import save_file
 
 STD = 0.04
+SINK_STD = 1.0
 TIED = 0.1  # of embeddings that are the output's weights, too
 VOCABULARY = 32000
 DTYPE = torch.bfloat16
@@ -57,6 +58,9 @@ SHAPES = {
         "qk_rope_head_dim": 64, "v_head_dim": 128, "first_k_dense_replace": 4, "n_routed_experts": 4, "n_shared_experts": 1},
         peer="FLASH_ATTN_MLA"),
     "few-tokens": Shape("LlamaConfig", _gqa(16, 4, 128, rope_parameters=_LLAMA_3, vocab_size=64)),
+    # Every token goes to every expert: one that bf16 sends elsewhere would say nothing of attention.
+    "gpt-oss": Shape("GptOssConfig", _gqa(64, 8, 64, sliding_window=128, layer_types=_MIXED, num_local_experts=4,
+                                          num_experts_per_tok=4, intermediate_size=1024)),
     "dense-sinks": Shape("LlamaConfig", _gqa(64, 8, 64), sinks=True),
 }
 #: Llama 3.1 8B but for its number of layers.
@@ -81,8 +85,9 @@ def write(name, folder, seed=0, layers=4, **sizes):
     generator = torch.Generator(device="cuda").manual_seed(seed)
     with torch.no_grad():
         for weight, tensor in model.state_dict().items():
-            if tensor.dim() > 1:
-                tensor.copy_(STD * torch.randn(tensor.shape, generator=generator, device="cuda"))
+            if tensor.dim() > 1 or weight.endswith(".sinks"):
+                std = STD if tensor.dim() > 1 else SINK_STD
+                tensor.copy_(std * torch.randn(tensor.shape, generator=generator, device="cuda"))
             elif weight.endswith("q_norm.weight"):
                 tensor.mul_(SHAPES[name].q_norm)
         if config.tie_word_embeddings:  # else the residual of a token's own embedding decides the next one

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Whether vLLM with attnsmith generates what it has to generate, and starts as it should.
 
-    vllm_check.py [--models REGEX] [--checks REGEX] [--jobs N] [--tensor-parallel N] [--json FILE] [--logs FOLDER]
+    vllm_check.py [--models REGEX] [--checks REGEX] [--jobs N] [--tensor-parallel N] [--context-parallel N] [--json FILE]
+                  [--logs FOLDER]
 
 Models have weights from a seed (seeded_models.py). --jobs: how many engines run at the same time on the GPU, 1 if not given.
+--tensor-parallel and --context-parallel: over how many GPUs attnsmith's engine, and no peer's, divides heads and, in decodes, keys.
 
 tokens: the peer backend (FLASH_ATTN, or TRITON_ATTN where that does not serve the model) generates greedy tokens from random
 prompts of different lengths. A step is decided if the gap between the logprobs of its two best tokens is more than four times
@@ -62,12 +64,13 @@ class Check:
     def engine(self, backend, what="plain", environment=None, **more):
         """At most options.jobs at a time."""
         log = self.options.logs and self.options.logs / f"{self.model}-{backend}-{what}.log".replace(" ", "_")
-        with self._slots, Engine(log, environment, model=str(self.folder), backend=backend, sinks=self.shape.sinks,
-                                 hf_overrides=self.shape.overrides, **{**COMMON, **more}) as engine:
+        with self._slots, Engine(log, environment, model=str(self.folder), backend=backend,
+                                 sinks_std=seeded_models.SINK_STD if self.shape.sinks else None, hf_overrides=self.shape.overrides, **{**COMMON, **more}) as engine:
             yield engine
 
     def ours(self, what="plain", environment=None, **more):
-        return self.engine(self._name, what, environment, tensor_parallel_size=self.options.tensor_parallel, **more)
+        return self.engine(self._name, what, environment, tensor_parallel_size=self.options.tensor_parallel,
+                           decode_context_parallel_size=self.options.context_parallel, **more)
 
     def reference(self, prompts):
         """The peer's answers, the least gap of a decided step, and how many answers of the other engine are wrong by it."""
@@ -196,6 +199,7 @@ def main(arguments=None):
     parser.add_argument("--checks", default="", metavar="REGEX")
     parser.add_argument("--jobs", type=int, default=1, metavar="N")
     parser.add_argument("--tensor-parallel", type=int, default=1, metavar="N")
+    parser.add_argument("--context-parallel", type=int, default=1, metavar="N")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--logs", metavar="FOLDER", type=pathlib.Path)
     options = parser.parse_args(arguments)

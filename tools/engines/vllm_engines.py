@@ -18,7 +18,7 @@ class Failed(RuntimeError):
 
 class Engine:
     """engine = Engine(model=FOLDER, backend="FLASH_ATTN", ...); engine.generate(prompts=..., tokens=...) and the other methods
-    of Worker. options: those of vllm.LLM, "sinks" and "planted". environment: variables besides this process's."""
+    of Worker. options: those of vllm.LLM, "sinks_std" and "planted". environment: variables besides this process's."""
 
     def __init__(self, log=None, environment=None, worker=_WORKER, **options):
         self.options = options

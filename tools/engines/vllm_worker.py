@@ -16,7 +16,6 @@ import traceback
 
 ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_FLASHINFER_SAMPLER": "0", "HF_HUB_OFFLINE": "1",
                "VLLM_NO_USAGE_STATS": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
-_SINK_STD = 1.0
 LONG = 4000  # new tokens of a request that is ended by finish()
 
 
@@ -24,8 +23,9 @@ class Worker:
     def __init__(self, options):
         import torch
         self.torch = torch
-        if options.pop("sinks", False):
-            add_sinks(torch)
+        sinks_std = options.pop("sinks_std", None)
+        if sinks_std is not None:
+            add_sinks(torch, sinks_std)
         start = time.perf_counter()
         from vllm import LLM, SamplingParams
         imported = time.perf_counter()
@@ -184,14 +184,14 @@ def time_attnsmith():
     return times
 
 
-def add_sinks(torch):
+def add_sinks(torch, std):
     """Llama's attention with sinks from a seed: vLLM has no dense model with them."""
     import vllm.model_executor.models.llama as llama
     plain = llama.Attention
 
     def attention(heads, *arguments, **words):
         generator = torch.Generator().manual_seed(heads)
-        sinks = _SINK_STD * torch.randn(heads, generator=generator, device="cpu", dtype=torch.float32)
+        sinks = std * torch.randn(heads, generator=generator, device="cpu", dtype=torch.float32)
         return plain(heads, *arguments, sinks=torch.nn.Parameter(sinks.to("cuda", torch.bfloat16), False), **words)
 
     llama.Attention = attention
