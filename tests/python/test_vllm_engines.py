@@ -151,6 +151,22 @@ class Timed(unittest.TestCase):
         self.assertEqual(asked, ["A", "B", "A", "B", "B", "A"])
         self.assertEqual(times, {"A": [1, 2], "B": [3, 4]})
 
+    def test_a_case_is_filled_profiled_and_ended(self):
+        asked = []
+
+        class Engine:
+            def __getattr__(self, name):
+                def call(**words):
+                    asked.append((name, words))
+                    return {"device": 32.0} if name == "profile" else 0.5
+                return call
+
+        case = vllm_speed.Case("decode 2x3", "decode", {"steps": 16}, {"batch": 2, "context": 3}, rounds=0.5, repeats=16)
+        times, device = vllm_speed.measured({"peer": Engine()}, case, 3)
+        self.assertEqual((times, device), ({"peer": [0.5, 0.5]}, {"peer": {"device": 2.0}}))
+        self.assertEqual([name for name, _ in asked], ["fill", "decode", "decode", "decode", "profile", "finish"])
+        self.assertEqual(asked[4][1], {"do": "decode", "parts": vllm_speed.PARTS, "steps": 16})
+
     def test_kernels_of_attention(self):
         names = ["attention_wgmma_bf16", "flash::prepare_varlen", "nvjet_gemm", "reshape_and_cache_flash_kernel", "attnsmith_append"]
         self.assertEqual([bool(re.search(vllm_speed.PARTS["attention"], name)) for name in names], [True, True, False, True, True])

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How fast vLLM generates with attnsmith, against its own attention, by turns on one GPU.
 
-    vllm_speed.py [--cases REGEX] [--kv-cache-dtype auto,fp8] [--rounds N] [--peer FLASH_ATTN] [--control] [--json FILE]
-                  [--logs FOLDER]
+    vllm_speed.py [--cases REGEX] [--kv-cache-dtype auto,fp8] [--rounds N] [--peer FLASH_ATTN] [--graphs MODE] [--control]
+                  [--json FILE] [--logs FOLDER]
 
 The model has the shape of Llama 3.1 8B, but 4 layers, and weights from a seed. Each backend runs in an engine of its own, in a
 process of its own, on the same few cores, since cores differ; a round times a case with both, and the order alternates. A ratio
@@ -14,11 +14,12 @@ to 8192 prompt tokens, 2 new ones a step, so chunks of prompts and decodes share
 
 --control: a second engine of the peer takes part in the turns. Its ratio shows what two equal engines differ by.
 
-"device" is the time in which kernels run in a decode step, and "attention" that of the kernels of attention and of the cache's
-update, in microseconds by torch's profiler. What overlaps counts once.
+"device" is the time in which kernels run in a step, a prefill or the whole mixed load, and "attention" that of the kernels of
+attention and of the cache's update, in microseconds by torch's profiler. What overlaps counts once.
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -33,22 +34,34 @@ from vllm_engines import Engine, our_name
 
 DECODES = [(1, 1024), (1, 8192), (1, 32768), (32, 1024), (32, 8192), (32, 32768), (256, 1024), (256, 8192)]
 PREFILLS = [2048, 16384]
-STEPS = 16
+STEPS, PROMPTS = 16, 3
 CORES = 4
 PEER, OURS, CONTROL = "peer", "attnsmith", "control"
 OPTIONS = {"max_model_len": 36864, "kv_cache_memory_bytes": 33 << 30, "gpu_memory_utilization": 0.1,
-           "max_num_batched_tokens": 8192, "max_num_seqs": 256, "enable_prefix_caching": False,
-           "compilation_config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}}
+           "max_num_batched_tokens": 8192, "max_num_seqs": 256, "enable_prefix_caching": False}
 #: Kernels of a step by their names: all, and those that are attention or write the cache.
 PARTS = {"device": "", "attention": r"(?i)attnsmith|attention_|append_|flash|reshape_and_cache|unified_attention|prepare_varlen|merge_"}
 
 
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """method: of Worker, which gives seconds; words: its arguments. fill: those of Worker.fill(), before it. rounds: of the rounds
+    that are asked for, the part that this takes. repeats: how often `method` does what it gives the seconds of."""
+
+    name: str
+    method: str
+    words: dict
+    fill: dict = dataclasses.field(default_factory=dict)
+    rounds: float = 1.0
+    repeats: int = 1
+
+
 def cases():
     for batch, context in DECODES:
-        yield f"decode {batch}x{context}", "decode", {"batch": batch, "context": context}
+        yield Case(f"decode {batch}x{context}", "decode", {"steps": STEPS}, {"batch": batch, "context": context}, repeats=STEPS)
     for tokens in PREFILLS:
-        yield f"prefill {tokens}", "prefill", {"tokens": tokens}
-    yield "mixed", "mixed", {"requests": 64, "tokens": 64, "longest": 8192, "rate": 2}
+        yield Case(f"prefill {tokens}", "prefill", {"tokens": tokens, "repeats": PROMPTS}, repeats=PROMPTS)
+    yield Case("mixed", "mixed", {"requests": 64, "tokens": 64, "longest": 8192, "rate": 2}, rounds=1 / 3)
 
 
 def by_turns(engines, method, words, rounds):
@@ -63,16 +76,18 @@ def by_turns(engines, method, words, rounds):
     return times
 
 
-def decode(engines, words, rounds):
-    """Seconds of each round, and microseconds of PARTS in a step, by engine."""
+def measured(engines, case, rounds):
+    """Seconds of each round, and microseconds of PARTS, by engine."""
     for engine in engines.values():
-        engine.fill(**words)
+        if case.fill:
+            engine.fill(**case.fill)
     try:
-        times = by_turns(engines, "decode", {"steps": STEPS}, rounds)
-        return times, {name: engine.profile(parts=PARTS) for name, engine in engines.items()}
+        times = by_turns(engines, case.method, case.words, math.ceil(case.rounds * rounds))
+        totals = {name: engine.profile(do=case.method, parts=PARTS, **case.words) for name, engine in engines.items()}
     finally:
         for engine in engines.values():
             engine.finish()
+    return times, {name: {part: total / case.repeats for part, total in found.items()} for name, found in totals.items()}
 
 
 def geometric_mean(ratios):
@@ -92,23 +107,19 @@ def run(options, dtype, folder, report):
     try:
         for name, backend in backends.items():
             log = None if options.logs is None else options.logs / f"speed-{dtype}-{name}.log"
-            engines[name] = Engine(log, model=str(folder), backend=backend, kv_cache_dtype=dtype, **OPTIONS)
+            engines[name] = Engine(log, model=str(folder), backend=backend, kv_cache_dtype=dtype, compilation_config={
+                "mode": 0, "cudagraph_mode": options.graphs}, **OPTIONS)
         starts = {name: engine.wait() for name, engine in engines.items()}
         for engine in engines.values():
             engine.pin(cores=sorted(os.sched_getaffinity(0))[-CORES:])
         print(json.dumps(starts), flush=True)
         report["starts"][dtype] = starts
-        for case, method, words in cases():
-            if not re.search(options.cases, case):
+        for case in cases():
+            if not re.search(options.cases, case.name):
                 continue
-            device = {}
-            if method == "decode":
-                times, device = decode(engines, words, options.rounds)
-            else:
-                times = by_turns(engines, method, words, options.rounds if method == "prefill" else -(-options.rounds // 3))
-            row = {"case": case, "kv_cache_dtype": dtype, "ratios": {name: ratios_of(times, name) for name in backends},
-                   "seconds": {name: statistics.median(values) for name, values in times.items()},
-                   "microseconds": device}
+            times, device = measured(engines, case, options.rounds)
+            row = {"case": case.name, "kv_cache_dtype": dtype, "ratios": {name: ratios_of(times, name) for name in backends},
+                   "seconds": {name: statistics.median(values) for name, values in times.items()}, "microseconds": device}
             report["rows"].append(row)
             print(shown(row), flush=True)
     finally:
@@ -135,6 +146,7 @@ def main(arguments=None):
     parser.add_argument("--kv-cache-dtype", default="auto,fp8", metavar="LIST")
     parser.add_argument("--rounds", type=int, default=15, metavar="N")
     parser.add_argument("--peer", default="FLASH_ATTN")
+    parser.add_argument("--graphs", default="FULL_DECODE_ONLY", metavar="MODE", help="vLLM's cudagraph_mode")
     parser.add_argument("--control", action="store_true")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--logs", metavar="FOLDER", type=pathlib.Path)

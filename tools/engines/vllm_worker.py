@@ -98,10 +98,10 @@ class Worker:
         while self.engine.has_unfinished_requests():
             self.engine.step()
 
-    def prefill(self, tokens, repeats=3):
+    def prefill(self, tokens, repeats):
         """Seconds until the first token of one prompt, the least of `repeats`."""
         times = []
-        for seed in range(repeats + 1):
+        for seed in range(repeats):
             self._add(self._prompt(tokens, 1000 + seed), 1)
             start = time.perf_counter()
             while self.engine.has_unfinished_requests():
@@ -109,7 +109,7 @@ class Worker:
             self.torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
         self.running.clear()
-        return min(times[1:])
+        return min(times)
 
     def mixed(self, requests, tokens, longest, rate):
         """Seconds for `requests` of 1 to `longest` prompt tokens and `tokens` new ones; `rate` new requests a step."""
@@ -124,17 +124,15 @@ class Worker:
         self.running.clear()
         return time.perf_counter() - start
 
-    def profile(self, parts, steps=10):
-        """Microseconds of a decode step in which kernels run, after fill(), as the profiler of torch sees them. parts: {name:
+    def profile(self, do, parts, **words):
+        """Microseconds in which kernels run while another method does its work, as the profiler of torch sees them. parts: {name:
         regular expression of kernels}; kernels that overlap count once."""
         from torch.profiler import ProfilerActivity, profile
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-            for _ in range(steps):
-                self.engine.step()
-            self.torch.cuda.synchronize()
+            getattr(self, do)(**words)
         events = [event for event in profiler.events() if event.device_type == self.torch.autograd.DeviceType.CUDA]
         return {part: covered((event.time_range.start, event.time_range.end) for event in events
-                              if re.search(pattern, event.name)) / steps for part, pattern in parts.items()}
+                              if re.search(pattern, event.name)) for part, pattern in parts.items()}
 
     def _generate(self, prompts, tokens, **words):
         params = self.sampling(temperature=0, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, detokenize=False, **words)
