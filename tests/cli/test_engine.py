@@ -52,6 +52,8 @@ class Engine(CliTest):
             self.assertTrue(name.startswith("append") or name.endswith("bitwise"), name)
         both = self.names(LLAMA, "--kv-dtype", "bf16,fp8_e5m2")
         self.assertLess(set(self.names(LLAMA)), set(both))
+        divided = self.names(LLAMA, "--tensor-parallel", "8", "--context-parallel", "2")
+        self.assertTrue({name for name in divided if " contiguous " in name}, divided)
         # Heads on a GPU are an argument of the launch.
         self.assertEqual(self.names(LLAMA, "--tensor-parallel", "8"), self.names(LLAMA))
 
@@ -108,6 +110,9 @@ class Engine(CliTest):
         self.assert_refused(self.run_cli(*vllm, "--kv-dtype", "auto,fp8"), "--kv-dtype", "\"auto\" alone")
         self.assert_refused(self.run_cli(*prewarm, "--kv-dtype", "auto"), "--kv-dtype", "\"auto\"")
         self.assert_refused(self.run_cli(*vllm, "--page-size", "0"), "--page-size")
+        self.assert_refused(self.run_cli(*vllm, "--page-size", "24"), "--page-size", "24", "a multiple of 16")
+        self.assert_refused(self.run_cli(*prewarm, "--context-parallel", "2"), "--context-parallel is for --engine")
+        self.assert_refused(self.run_cli(*vllm, "--tensor-parallel", "4", "--context-parallel", "3"), "--context-parallel", "3 does not divide")
         self.assert_refused(self.run_cli(*vllm, "--q-heads", "8"), "--q-heads", "--model")
 
 

@@ -630,6 +630,18 @@ class Prewarmed(PythonTest):
                 self.assertEqual(self.keys("--model", MODELS / f"{model}.json", "--engine", "vllm", *flags), recorded)
                 self.assertGreater(len(recorded), 3)
 
+    def test_context_parallelism(self):
+        with release(NEWEST) as (backend, _):
+            from attnsmith.vllm import _context_parallel
+            with unittest.mock.patch.object(_context_parallel, "_found", lambda *names: None):
+                impl = backend.get_impl_cls().__new__(backend.get_impl_cls())
+                impl.dcp_world_size, impl.dcp_rank = 2, 0
+                impl.__init__(8, 128, 128 ** -0.5, 1, None, None, "fp8", None)
+            requests = list(impl.requests(16, config_of()))
+            recorded = self.keys("--recorded", self.recorded_start(requests))
+            self.assertEqual(self.keys("--model", MODELS / "llama-3.1-70b.json", "--engine", "vllm", "--kv-dtype", "fp8",
+                                       "--tensor-parallel", "8", "--context-parallel", "2"), recorded)
+
     def test_latents(self):
         for dtype, flags in (("auto", []), ("fp8", ["--kv-dtype", "fp8"])):
             with self.subTest(dtype), release(NEWEST, config_of(use_mla=True)) as (backend, _):

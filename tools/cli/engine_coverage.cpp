@@ -27,7 +27,13 @@ constexpr NamedEngine kEngines[] = {{Engine::vllm, "vllm"}};
 // ---- What vLLM decides
 
 constexpr std::string_view kOfUser[] = {"dtype", "page_size", "kv_dtype", "consistency"};
-constexpr std::int64_t kBlockSize = 16;  // vLLM's default
+constexpr std::int64_t kBlockSize = 16;  // vLLM's default, and what its backend needs multiples of
+// Columns of the latent caches that vLLM has.
+constexpr std::int64_t kLatentColumns[] = {320, 576};
+// What vLLM computes by other backends, such as an encoder's attention to sound.
+constexpr std::string_view kOfOthers[] = {"encoder_attention", "linear_attention"};
+constexpr std::string_view kWordsOfCache =
+    "auto, fp8, fp8_e4m3, fp8_e5m2, fp8_per_token_head, or the model's own dtype";
 constexpr std::string_view kAuto = "auto";
 // e4m3 with an fp32 scale of each head of each token, which follows its columns within the row.
 constexpr std::string_view kPerToken = "fp8_per_token_head";
@@ -45,7 +51,7 @@ UserWords words_of_user(json options) {
     for (const std::string_view word : {kAuto, kPerToken}) {
         if (given->is_array() && std::ranges::find(*given, word) != given->end())
             throw InvalidRequest("kv_dtype", fmt::format("\"{}\" among others", word),
-                                 fmt::format("\"{}\" alone, or other words", word));
+                                 fmt::format("\"{}\" alone, or a list without it", word));
     }
     const bool per_token = *given == kPerToken;
     if (*given == kAuto) options.erase(given);
@@ -156,6 +162,49 @@ void add_cross_attention(std::vector<ModelAttention>& attentions) {
     std::ranges::move(crossing, std::back_inserter(attentions));
 }
 
+// What attnsmith's backend does not divide the context of; empty: it divides it.
+std::string_view undivided(const AttentionSpec& spec) {
+    if (spec.window_left || spec.window_right) return "windows";
+    if (spec.alibi) return "ALiBi";
+    return spec.sink ? "sinks" : "";
+}
+
+// A rank has a part of the keys of each request, attends to it with the queries of all ranks, and merges the
+// results with attention among the new tokens, all of whose keys it has.
+std::vector<ModelAttention> divided(const ModelAttention& decode, std::int64_t ranks) {
+    ModelAttention context = decode;
+    AttentionSpec& spec = context.request.spec;
+    if (spec.op == Op::attention) spec.mask = Mask::full;
+    AttentionSpec among = decode.request.spec;
+    const AttentionSpec plain;
+    among.kv = KvStorage::ragged, among.page_order = plain.page_order, among.page_size = plain.page_size;
+    among.kv_dtype = plain.kv_dtype, among.kv_scale = plain.kv_scale, among.alignment = plain.alignment;
+    AttentionSpec merge{.op = Op::merge, .dtype = spec.dtype};
+    merge.head_dim_vo = spec.head_dim_vo;
+    merge.q_heads = spec.q_heads;
+    spec.q_heads *= ranks;
+    if (spec.op == Op::mla) return {context};
+    return {context, added(decode, "new_tokens", decode.phase, among, decode.request.sizes),
+            added(decode, "merge", decode.phase, merge, decode.request.sizes)};
+}
+
+void divide_contexts(Coverage& coverage, std::int64_t ranks) {
+    if (ranks == 1) return;
+    std::vector<ModelAttention> all;
+    for (const ModelAttention& attention : coverage.attentions) {
+        const AttentionSpec& spec = attention.request.spec;
+        if (spec.op == Op::append || is_prefill_of_latents(attention)) {
+            all.push_back(attention);
+        } else if (const std::string_view reason = undivided(spec); !reason.empty()) {
+            coverage.unsupported.push_back(
+                {attention.name, fmt::format("attention with {} has no context parallelism", reason)});
+        } else if (attention.phase == "decode") {  // a prefill is the same
+            std::ranges::move(divided(attention, ranks), std::back_inserter(all));
+        }
+    }
+    coverage.attentions = std::move(all);
+}
+
 // Takes the cross attention from what is unsupported. False where there is none, and for a type that the
 // reader does not know, whose heads may differ.
 bool take_cross_attention(Coverage& coverage) {
@@ -190,11 +239,47 @@ void take_scales(Coverage& coverage, bool per_token) {
     });
 }
 
-Coverage vllm_coverage(std::string_view config_json, const json& options) {
+void refuse_latents(Coverage& coverage) {
+    std::erase_if(coverage.attentions, [&](const ModelAttention& attention) {
+        const AttentionSpec& spec = attention.request.spec;
+        const std::int64_t columns = spec.head_dim_ckv + spec.head_dim_kpe;
+        if (spec.op != Op::mla || std::ranges::find(kLatentColumns, columns) != std::end(kLatentColumns))
+            return false;
+        coverage.unsupported.push_back(
+            {attention.name, fmt::format("vLLM has latent caches of {} columns, none of {}",
+                                         fmt::join(kLatentColumns, " and "), columns)});
+        return true;
+    });
+}
+
+void refuse_page_sizes(const json& options) {
+    const auto given = options.find("page_size");
+    if (given == options.end()) return;
+    for (const json& size : given->is_array() ? *given : json::array({*given})) {
+        if (size.is_number_integer() && size.get<std::int64_t>() % kBlockSize != 0)
+            throw InvalidRequest("page_size", size.dump(), fmt::format("a multiple of {}", kBlockSize));
+    }
+}
+
+Coverage coverage_with_cache(std::string_view config_json, const json& options) {
+    try {
+        return problem::coverage_of_model(config_json, options);
+    } catch (const InvalidRequest& error) {
+        if (error.field() != "kv_dtype") throw;
+        throw InvalidRequest(error.field(), error.value(), std::string(kWordsOfCache));
+    }
+}
+
+Coverage vllm_coverage(std::string_view config_json, const json& options, std::int64_t context_parallel) {
     const UserWords given = words_of_user(options);
-    Coverage coverage = problem::coverage_of_model(config_json, words_of_decoder(given.options));
+    refuse_page_sizes(options);
+    Coverage coverage = coverage_with_cache(config_json, words_of_decoder(given.options));
     if (keeps_no_keys(coverage))
         return problem::coverage_of_model(config_json, words_of_encoder(given.options, coverage));
+    std::erase_if(coverage.unsupported, [](const UnsupportedPart& part) {
+        return std::ranges::find(kOfOthers, part.name) != std::end(kOfOthers);
+    });
+    refuse_latents(coverage);
     take_scales(coverage, given.per_token);
     if (take_cross_attention(coverage)) add_cross_attention(coverage.attentions);
     std::vector<ModelAttention> all;
@@ -206,6 +291,7 @@ Coverage vllm_coverage(std::string_view config_json, const json& options) {
         if (more) all.push_back(*std::move(more));
     }
     coverage.attentions = std::move(all);
+    divide_contexts(coverage, context_parallel);
     return coverage;
 }
 
@@ -236,10 +322,11 @@ bool decides(Engine engine, const problem::RequestField& field) {
     return false;
 }
 
-Coverage engine_coverage(Engine engine, std::string_view config_json, const json& options) {
+Coverage engine_coverage(Engine engine, std::string_view config_json, const json& options,
+                         std::int64_t context_parallel) {
     switch (engine) {
         case Engine::vllm:
-            return vllm_coverage(config_json, options);
+            return vllm_coverage(config_json, options, context_parallel);
     }
     return {};
 }

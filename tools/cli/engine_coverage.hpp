@@ -24,7 +24,9 @@ bool decides(Engine engine, const problem::RequestField& field);
 
 // What the engine's backend launches for a config.json: the model's attentions over the engine's cache and
 // the appends that write the cache. `options` are those of problem::coverage_of_model() that the engine does
-// not decide; kv_dtype may be vLLM's "auto" or "fp8_per_token_head". Throws InvalidRequest naming the field.
-Coverage engine_coverage(Engine engine, std::string_view config_json, const nlohmann::json& options);
+// not decide; kv_dtype may be vLLM's "auto" or "fp8_per_token_head". context_parallel: over how many GPUs
+// decodes divide the keys of a request. Throws InvalidRequest naming the field.
+Coverage engine_coverage(Engine engine, std::string_view config_json, const nlohmann::json& options,
+                         std::int64_t context_parallel = 1);
 
 }  // namespace attnsmith::cli

@@ -47,6 +47,18 @@ std::optional<Engine> given_engine(const Command& command) {
     return engine;
 }
 
+// vLLM divides the keys among GPUs that have the same heads.
+std::int64_t context_parallel(const Command& command, bool has_engine) {
+    if (!command.knows("context-parallel") || !command.has("context-parallel")) return 1;
+    const std::int64_t ranks = command.integer("context-parallel", 1, 1 << 20, 1);
+    if (!has_engine) throw BadUsage("--context-parallel is for --engine: add --engine vllm");
+    const std::int64_t gpus = command.integer("tensor-parallel", 1, 1 << 20, 1);
+    if (gpus % ranks != 0)
+        throw BadUsage(fmt::format("--context-parallel: {} does not divide --tensor-parallel, which is {}",
+                                   ranks, gpus));
+    return ranks;
+}
+
 // Reads a model, which flags fill in: where one of them is what is wrong, that is named, too.
 template <typename Read>
 auto read_config(const Command& command, const std::string& path, Read read) {
@@ -84,7 +96,13 @@ void add_model_flags(Command& command, const ModelFlags& flags) {
 void add_engine_flag(Command& command, const std::string& group) {
     command.add_value(
         "engine", fmt::format("{}", fmt::join(engine_names(), "|")),
-        "what this engine asks for while it serves the model with attnsmith's backend; needs --model", group);
+        "what this engine asks for while it serves the model with attnsmith's backend; needs --model. "
+        "--kv-dtype then takes vLLM's words, too: auto, fp8, fp8_e5m2, fp8_per_token_head",
+        group);
+    command.add_value("context-parallel", "N",
+                      "of --engine: GPUs that decodes divide the keys of a request over, "
+                      "--decode-context-parallel-size of vLLM (default 1)",
+                      group);
 }
 
 Model read_model(const Command& command, const std::string& path) {
@@ -95,10 +113,12 @@ Model read_model(const Command& command, const std::string& path) {
 
 Coverage read_model_coverage(const Command& command, const std::string& path) {
     const std::optional<Engine> engine = given_engine(command);
+    const std::int64_t ranks = context_parallel(command, engine.has_value());
     const nlohmann::json words = model_words(command);
     const std::string text = read_model_text(path);
     return read_config(command, path, [&] {
-        return engine ? engine_coverage(*engine, text, words) : problem::coverage_of_model(text, words);
+        return engine ? engine_coverage(*engine, text, words, ranks)
+                      : problem::coverage_of_model(text, words);
     });
 }
 
@@ -111,6 +131,8 @@ std::string model_name(const std::string& path) {
 }
 
 void refuse_engine_without_model(const Command& command) {
+    if (command.knows("engine") && command.has("context-parallel") && !command.has("engine"))
+        throw BadUsage("--context-parallel is for --engine: add --engine vllm");
     if (command.knows("engine") && command.has("engine"))
         throw BadUsage("--engine is for --model: add --model FILE, the config.json that the engine serves");
 }

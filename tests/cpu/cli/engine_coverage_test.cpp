@@ -113,7 +113,7 @@ TEST_CASE("vLLM's words for the dtype of a cache are taken") {
         CHECK(decode(word).kv_dtype == DType::bf16);
         CHECK(decode(word).kv_scale == KvScale::none);
     }
-    CHECK(contains(refused([&] { decode("nvfp4"); }).accepted(), "e4m3"));
+    CHECK(contains(refused([&] { decode("nvfp4"); }).accepted(), "auto, fp8, fp8_e4m3"));
     CHECK(contains(refused([&] { decode({"auto", "fp8"}); }).accepted(), "\"auto\" alone"));
     CHECK(decode("fp8_per_token_head").kv_dtype == DType::e4m3);
     CHECK(decode("fp8_per_token_head").kv_scale == KvScale::token_head);
@@ -223,8 +223,7 @@ TEST_CASE("cross attention is that of the decoder's heads without a mask") {
     check_request(coverage, "cross_attention/decode", heads + kPages);
     check_request(coverage, "cross_attention/append", R"("op": "append", )" + heads + kPages);
     CHECK(coverage.specs().size() == 3);
-    REQUIRE(coverage.unsupported.size() == 1);
-    CHECK(coverage.unsupported[0].name == "encoder_attention");
+    CHECK(coverage.unsupported.empty());  // vLLM computes the encoder by another backend
 
     const Coverage gemma = asked(
         R"({"model_type": "t5gemma", "is_encoder_decoder": true, "encoder": {"x": 1}, "decoder":
@@ -241,6 +240,54 @@ TEST_CASE("cross attention is that of the decoder's heads without a mask") {
     const Coverage unknown = asked(test::of_type("frobnicator", R"(, "is_encoder_decoder": true)"));
     CHECK(std::ranges::any_of(unknown.unsupported,
                               [](const UnsupportedPart& part) { return part.name == "cross_attention"; }));
+}
+
+TEST_CASE("what vLLM computes by other backends is not asked for") {
+    const Coverage coverage = asked(test::untyped_with(R"("full_attention_interval": 4)"));
+    CHECK(attention(coverage, "full_attention/append").layers == 3);
+    CHECK(coverage.unsupported.empty());  // the linear attention of 9 layers
+}
+
+TEST_CASE("what vLLM's backend does not serve is refused by name") {
+    const InvalidRequest size = refused([] {
+        asked_of_file("llama-3.1-8b.json", {{"page_size", {16, 24}}});
+    });
+    CHECK(size.field() == "page_size");
+    CHECK(contains(size.accepted(), "multiple of 16"));
+    // 256 + 32 columns, as MiniCPM3 has them.
+    nlohmann::json config = nlohmann::json::parse(test::read_file(test::kModels / "deepseek-v3.json"));
+    config["kv_lora_rank"] = 256, config["qk_rope_head_dim"] = 32;
+    const Coverage coverage = asked(config.dump());
+    REQUIRE(coverage.unsupported.size() == 1);
+    CHECK(coverage.unsupported[0].name == "full_attention/decode");
+    CHECK(contains(coverage.unsupported[0].reason, "320 and 576 columns, none of 288"));
+}
+
+TEST_CASE("ranks that divide the keys have the queries of all, and merge") {
+    const auto divided = [](const char* model, const nlohmann::json& options) {
+        return engine_coverage(Engine::vllm, test::read_file(test::kModels / model), options, 2);
+    };
+    const Coverage llama = divided("llama-3.1-70b.json", {{"tensor_parallel", 8}, {"kv_dtype", "fp8"}});
+    CHECK(names(llama) == Names{"full_attention/decode", "full_attention/new_tokens", "full_attention/merge",
+                                "full_attention/append"});
+    const std::string stored = R"(, "kv_dtype": "e4m3", "kv_scale": "tensor")";
+    check_request(llama, "full_attention/decode",
+                  R"("head_dim": 128, "q_heads": 16, "kv_heads": 1, )" + kPages + stored);
+    check_request(llama, "full_attention/new_tokens",
+                  R"("head_dim": 128, "q_heads": 8, "kv_heads": 1, "mask": "causal", "kv": "ragged")");
+    check_request(llama, "full_attention/merge", R"("op": "merge", "head_dim": 128, "q_heads": 8)");
+    check_request(llama, "full_attention/append",
+                  R"("op": "append", "slots": "mapping", "head_dim": 128, "q_heads": 1, "kv_heads": 1, )" +
+                      kPages + stored);
+
+    const Coverage latents = divided("deepseek-v3.json", {{"tensor_parallel", 8}});
+    CHECK(attention(latents, "full_attention/decode").request.spec.q_heads == 32);
+    CHECK(attention(latents, "full_attention/prefill").request.spec.q_heads == 16);
+
+    const Coverage windows = divided("gpt-oss-20b.json", nlohmann::json::object());
+    CHECK(windows.unsupported.size() == 4);
+    CHECK(contains(windows.unsupported[0].reason, "no context parallelism"));
+    for (const ModelAttention& one : windows.attentions) CHECK(one.phase == "append");
 }
 
 TEST_CASE("an engine is known by its name, and decides how its cache lies in memory") {
