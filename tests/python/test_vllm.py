@@ -46,7 +46,8 @@ def config_of(**model):
     spaces = types.SimpleNamespace
     return spaces(model_config=spaces(**{"dtype": torch.bfloat16, "use_mla": False, **model}), attention_config=spaces(
         mla_prefill_backend=None, use_non_causal=False), compilation_config=spaces(static_forward_context={}),
-        parallel_config=spaces(cp_kv_cache_interleave_size=1, dcp_comm_backend="ag_rs"),
+        parallel_config=spaces(cp_kv_cache_interleave_size=1, dcp_comm_backend="ag_rs", decode_context_parallel_size=1,
+                               use_ubatching=False),
         scheduler_config=spaces(max_num_seqs=64))
 
 
@@ -188,6 +189,21 @@ class Chosen(unittest.TestCase):
                     impl(8, 64, 0.125, 2, None, None, "auto", None, "decoder", None, **words)
             impl(8, 64, 0.125, 2, None, None, "auto", None, "decoder", None, use_alibi_sqrt=False)
 
+    def test_latents_with_context_parallelism_have_one_token_a_decode(self):
+        """A causal mask of several queries would be that of this rank's keys."""
+        for name in releases():
+            with self.subTest(name), release(name, config_of(use_mla=True)) as (backend, _):
+                self.assertTrue(backend.get_impl_cls().supports_dcp)
+                builder, config, asked = backend.get_builder_cls(), config_of(), []
+                from attnsmith.vllm import _layers, _mla
+                with unittest.mock.patch.object(_mla.MLACommonMetadataBuilder, "__init__", lambda *_, **words: asked.append(words)), \
+                        unittest.mock.patch.object(_layers, "prepared", lambda *_: []):
+                    builder(types.SimpleNamespace(block_size=16), [], config, torch.device("cpu"))
+                self.assertIs(asked[0].get("supports_dcp_with_varlen"), False)
+                self.assertEqual(builder.get_cudagraph_support(config, None).name, "UNIFORM_BATCH")
+                config.parallel_config.decode_context_parallel_size = 2
+                self.assertEqual(builder.get_cudagraph_support(config, None).name, "UNIFORM_SINGLE_TOKEN_DECODE")
+
     def test_a_mask_that_is_causal_for_some_requests_is_refused(self):
         with release(NEWEST) as (backend, _):
             case = dataclasses.replace(vllm_cases.DENSE[0], causal=torch.tensor([True, False, True]))
@@ -239,10 +255,50 @@ class Dense(unittest.TestCase):
             self.assertIs(impl.sinks, first)
             self.assertEqual((first.dtype, first.tolist()), (torch.float32, [3.0] * 8))
 
+    def test_sinks_that_are_written_without_a_word_are_seen_by_the_next_step(self):
+        with release(NEWEST) as (backend, _):
+            given = torch.nn.Parameter(torch.ones(8, dtype=torch.bfloat16), requires_grad=False)
+            impl = backend.get_impl_cls()(8, 64, 0.125, 2, sinks=given)
+            self.assertIsNone(impl.sinks_and_copies)
+            impl.process_weights_after_loading(torch.bfloat16)
+            config, copy = config_of(), impl.sinks
+            config.compilation_config.static_forward_context = {"layer": types.SimpleNamespace(impl=impl), "other": object()}
+            builder = self.built(backend, config, ["layer", "other"])
+            given.data.copy_(torch.full((8,), 5.0))
+            builder.build(0, vllm_cases.common_of(vllm_cases.DENSE[0], torch.zeros(3, 1, dtype=torch.int32), torch.zeros(21)))
+            self.assertIs(impl.sinks, copy)
+            self.assertEqual(copy.tolist(), [5.0] * 8)
+
+    def built(self, backend, config, layers=(), parts=1):
+        from attnsmith.vllm import _metadata
+        patch = unittest.mock.patch.object
+        with patch(_metadata, "prepared", lambda *_: []), patch(_metadata, "part_of_context", lambda: (parts, 0)):
+            return backend.get_builder_cls()(types.SimpleNamespace(block_size=16), list(layers), config, torch.device("cpu"))
+
+    def test_what_a_builder_can_do_depends_on_the_configuration(self):
+        with release(NEWEST) as (backend, _):
+            plain = self.built(backend, config_of())
+            self.assertTrue(plain.supports_update_block_table and plain.supports_draft_decode_metadata_update)
+            self.assertFalse(self.built(backend, config_of(), parts=2).supports_draft_decode_metadata_update)
+            config = config_of()
+            config.parallel_config.use_ubatching = True
+            self.assertFalse(self.built(backend, config).supports_update_block_table)
+
+    def test_a_draft_without_a_causal_mask_is_prepared(self):
+        """Its configuration says so, and the engine's, which the builder has, does not."""
+        draft = config_of()
+        draft.attention_config.use_non_causal = True
+        for config, masks in ((None, ["causal"]), (draft, ["causal", "full"])):
+            with release(NEWEST, config) as (backend, _):
+                impl = vllm_cases.impl_of(backend, vllm_cases.DENSE[0], "cpu")
+                words = [words for _, words in impl.requests(16, config_of())]
+                self.assertEqual([one["mask"] for one in words if one["op"] == "attention"], masks)
+
     def test_bounds_take_few_values(self):
         with release(NEWEST):
             from attnsmith.vllm._metadata import bound_of
             self.assertEqual([bound_of(n) for n in (1, 5, 16, 17, 32, 33, 1000, 4096)], [1, 5, 16, 32, 32, 64, 1024, 4096])
+            self.assertEqual(bound_of(torch.tensor(17, dtype=torch.int32).numpy()[()]), 32)  # of local attention
 
     def test_a_graph_for_any_batch_is_bound_by_its_tokens(self):
         modes = {"FULL": 32, "PIECEWISE": 3}  # of batches with prefills

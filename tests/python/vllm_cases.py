@@ -137,7 +137,7 @@ def common_of(case, table, slots, queries=None, seq_lens=None):
 def builder_of(backend, **attributes):
     """The backend's metadata builder without an engine: nothing was prepared."""
     builder = object.__new__(backend.get_builder_cls())
-    builder.__dict__.update({"_parts": 1, **attributes})
+    builder.__dict__.update({"_parts": 1, "_sinks": [], **attributes})
     return builder
 
 

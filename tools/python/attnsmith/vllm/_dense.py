@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
+from vllm.config import get_current_vllm_config_or_none
 from vllm.v1.attention.backend import AttentionBackend, AttentionImpl, AttentionType
 
 from .. import functions
@@ -124,6 +125,8 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
         if sinks is not None and tuple(sinks.shape) != (num_heads,):
             raise NotImplementedError(f"attnsmith: sinks {tuple(sinks.shape)}; one for each of the {num_heads} heads is needed")
         self._given_sinks = self.sinks = sinks
+        config = get_current_vllm_config_or_none()
+        self._may_be_non_causal = config is not None and _uses_non_causal(config)  # of a draft, the engine's may not say so
         self.storage = Storage(None, "none") if attn_type in _ENCODERS else _layers.storage_of(kv_cache_dtype)
         self._consistency = _layers.consistency()
         if self.dcp_world_size > 1:
@@ -134,7 +137,7 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
         self._of_cache: Tuple[Any, Any, Any, Optional[CacheViews]] = (None, None, None, None)
 
     def process_weights_after_loading(self, act_dtype: torch.dtype) -> None:
-        """Kernels read sinks as fp32. vLLM may load weights again, into the same tensors: captured graphs keep their copy."""
+        """Kernels read sinks as fp32. Captured graphs keep the copy."""
         if self._given_sinks is None:
             return
         given = self._given_sinks.detach()
@@ -142,6 +145,13 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
             self.sinks = given.to(torch.float32, copy=True)
         else:
             self.sinks.copy_(given)
+
+    @property
+    def sinks_and_copies(self) -> Optional[Tuple[torch.Tensor, torch.Tensor]]:
+        """vLLM's sinks and what kernels read, for each step to copy: vLLM may write weights without a word."""
+        if self._given_sinks is None or self.sinks is None or self.sinks is self._given_sinks:
+            return None
+        return self._given_sinks, self.sinks
 
     def requests(self, page_size: int, vllm_config: Any) -> Iterator[Tuple[str, Words]]:
         """What this layer prepares when the engine starts."""
@@ -160,7 +170,7 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
             return
         causal = self.attn_type == AttentionType.DECODER
         yield "attention", {**plain, **cached, **self._mask_words(causal)}
-        if causal and getattr(vllm_config.attention_config, "use_non_causal", False):
+        if causal and (self._may_be_non_causal or _uses_non_causal(vllm_config)):
             yield "attention without a causal mask", {**plain, **cached, **self._mask_words(False)}
 
     def _call_words(self, dtype: str) -> Words:
@@ -302,6 +312,10 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
             return
         with in_turn:
             functions.append(q=rows[:tokens], q_out=out[:tokens], positions=positions[:tokens], **words)
+
+
+def _uses_non_causal(vllm_config: Any) -> bool:
+    return bool(getattr(vllm_config.attention_config, "use_non_causal", False))
 
 
 def _kind_of_rope(is_neox: bool) -> str:

@@ -17,7 +17,8 @@ _EXACT = 16  # bounds to here are not rounded: a decode step's queries, with tho
 
 
 def bound_of(length: int) -> int:
-    """A bound of a length that takes few values, since kernels are looked up by it."""
+    """A bound of a length that takes few values, since kernels are looked up by it. The length may be an integer of NumPy."""
+    length = int(length)
     return length if length <= _EXACT else 1 << (length - 1).bit_length()
 
 
@@ -69,6 +70,13 @@ class AttnsmithMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
         self._interleave: int = vllm_config.parallel_config.cp_kv_cache_interleave_size
         if self._parts > 1:
             self._context_lens = torch.zeros(vllm_config.scheduler_config.max_num_seqs, dtype=torch.int32, device=device)
+        if self._parts > 1:  # what is computed of the lengths is copied from the host
+            self.supports_draft_decode_metadata_update = False
+        if getattr(vllm_config.parallel_config, "use_ubatching", False):  # parts of a batch have other lengths
+            self.supports_update_block_table = False
+        layers = vllm_config.compilation_config.static_forward_context
+        pairs = [getattr(getattr(layers.get(name), "impl", None), "sinks_and_copies", None) for name in layer_names]
+        self._sinks: List[Tuple[torch.Tensor, torch.Tensor]] = [pair for pair in pairs if pair is not None]
         self._kernels = prepared(requests_of(vllm_config, layer_names, kv_cache_spec.block_size), device)
 
     def build(self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata,
@@ -77,6 +85,10 @@ class AttnsmithMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
         if isinstance(common.causal, torch.Tensor):
             raise NotImplementedError("attnsmith: a mask that is causal for some requests only is not supported; choose "
                                       "another attention backend for this speculative method")
+        if self._sinks:  # weights may have been written in their places since
+            given, copies = zip(*self._sinks)
+            with torch.no_grad():
+                torch._foreach_copy_(copies, given)
         metadata = AttnsmithMetadata(
             num_actual_tokens=common.num_actual_tokens, query_start_loc=common.query_start_loc, seq_lens=common.seq_lens,
             block_table=common.block_table_tensor, slot_mapping=common.slot_mapping,

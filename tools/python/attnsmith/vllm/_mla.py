@@ -68,9 +68,16 @@ class AttnsmithMLAMetadataBuilder(MLACommonMetadataBuilder):  # type: ignore[mis
     reorder_batch_threshold: int = _LONGEST_DECODE
 
     def __init__(self, kv_cache_spec: Any, layer_names: List[str], vllm_config: Any, device: torch.device) -> None:
-        super().__init__(kv_cache_spec, layer_names, vllm_config, device, MLACommonMetadata, supports_dcp_with_varlen=True)
+        # With context parallelism a causal mask of several queries would count keys of other ranks.
+        super().__init__(kv_cache_spec, layer_names, vllm_config, device, MLACommonMetadata, supports_dcp_with_varlen=False)
         requests = _layers.requests_of(vllm_config, layer_names, kv_cache_spec.block_size)
         self._kernels: List[KernelSet] = _layers.prepared(requests, device)
+
+    @classmethod
+    def get_cudagraph_support(cls, vllm_config: Any, kv_cache_spec: Any) -> AttentionCGSupport:
+        if vllm_config.parallel_config.decode_context_parallel_size > 1:
+            return AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
+        return cls._cudagraph_support
 
     def _build_decode(self, block_table_tensor: torch.Tensor, seq_lens_device: torch.Tensor, max_seq_len: int,
                       query_start_loc_cpu: torch.Tensor, query_start_loc_device: torch.Tensor, num_decode_tokens: int,
@@ -88,6 +95,7 @@ class AttnsmithMLAMetadataBuilder(MLACommonMetadataBuilder):  # type: ignore[mis
 class AttnsmithMLAImpl(MLACommonImpl):  # type: ignore[misc]
     """The attention of one layer. Raises NotImplementedError for an argument of vLLM that attnsmith does not serve."""
 
+    supports_dcp = True
     can_return_lse_for_decode = True
     lse_base_on_e = True
 
