@@ -95,7 +95,8 @@ class Project(PythonTest):
     def test_names(self):
         project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
         build, facts = project["tool"]["scikit-build"], project["project"]
-        self.assertEqual([REPOSITORY / folder for folder in build["wheel"]["packages"]], [PACKAGE])
+        self.assertEqual([REPOSITORY / folder for folder in build["wheel"]["packages"]],
+                         [PACKAGE, PACKAGE.with_name("attnsmith_vllm")])
         for file in (facts["readme"], *facts["license-files"]):
             self.assertTrue((REPOSITORY / file).is_file(), file)
         module, function = facts["scripts"]["attnsmith"].split(":")
