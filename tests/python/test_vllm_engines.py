@@ -2,26 +2,24 @@
 
 import json
 import math
+import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools/engines"
 sys.path.append(str(TOOLS))
 
-try:
-    import torch  # noqa: F401
-    import transformers  # noqa: F401
-except ImportError:
-    torch = None
-else:
-    import greedy_tokens
-    import vllm_check
-    import vllm_speed
-    import vllm_worker
-from vllm_engines import Engine, Failed
+import greedy_tokens
+import seeded_models
+import vllm_check
+import vllm_speed
+import vllm_worker
+from vllm_engines import Engine, Failed, matching, need_gpu
 
 WORKER = """
 import json, sys
@@ -48,17 +46,17 @@ class Protocol(unittest.TestCase):
         self.worker.write_text(WORKER)
 
     def test_commands_and_answers(self):
-        with Engine(worker=self.worker, model="here") as engine:
+        with Engine(self.worker.with_name("log"), worker=self.worker, model="here") as engine:
             self.assertEqual(engine.wait(), {"backends": ["AttnsmithImpl"]})
             self.assertEqual(engine.decode(steps=3), {"do": "decode", "steps": 3})
             with self.assertRaisesRegex(Failed, "refused"):
                 engine.refuse()
             self.assertEqual(engine.decode(steps=4)["steps"], 4)
-            with self.assertRaisesRegex(Failed, "ended with 3"):
+            with self.assertRaisesRegex(Failed, "ended with 3; see .*log"):
                 engine.end()
 
     def test_an_engine_that_does_not_start(self):
-        with Engine(worker=self.worker, model="gone") as engine, self.assertRaisesRegex(Failed, "no such model"):
+        with Engine(self.worker.with_name("log"), worker=self.worker, model="gone") as engine, self.assertRaisesRegex(Failed, "no such model"):
             engine.wait()
 
 
@@ -73,7 +71,6 @@ class Repeats:
         return [answers(self.tokens[prompt[0]][len(prompt) - 1:len(prompt) - 1 + tokens], [1.0] * tokens) for prompt in prompts]
 
 
-@unittest.skipIf(torch is None, "PyTorch and transformers are not installed")
 class Compared(unittest.TestCase):
     def compare(self, gaps, own, bound=0.5):
         steps = greedy_tokens.TOKENS
@@ -134,7 +131,44 @@ class Compared(unittest.TestCase):
         self.assertEqual(greedy_tokens.differing_batches(Engine(), needle, alone, (2, 5, 9)), [9])
 
 
-@unittest.skipIf(torch is None, "PyTorch and transformers are not installed")
+class Chosen(unittest.TestCase):
+    def options(self, **changed):
+        return types.SimpleNamespace(**{"models": "", "checks": "", "tensor_parallel": 1, **changed})
+
+    def test_every_model_has_a_check(self):
+        found = vllm_check.chosen(self.options())
+        self.assertEqual({model for model, _ in found}, set(seeded_models.SHAPES))
+        self.assertEqual({check for _, check in found}, set(vllm_check.CHECKS))
+        for check in vllm_check.CHECKS:
+            self.assertTrue(callable(getattr(vllm_check.Check, check)))
+        self.assertEqual(vllm_check.chosen(self.options(checks="ngram")), [("few-tokens", "ngram")])
+
+    def test_what_cannot_be_done_is_refused(self):
+        for changed, message in (({"models": "nosuch"}, "there are llama-3.1"), ({"checks": "nosuch"}, "there are tokens"),
+                                 ({"models": "qwen3", "checks": "ngram"}, "are not made with --models 'qwen3'"),
+                                 ({"checks": "planted", "tensor_parallel": 2}, "--tensor-parallel 2")):
+            with self.subTest(changed), self.assertRaisesRegex(Failed, message):
+                vllm_check.chosen(self.options(**changed))
+        several = vllm_check.chosen(self.options(tensor_parallel=2))
+        self.assertEqual({check for _, check in several}, set(vllm_check.CHECKS) - {"planted", "start"})
+        self.assertNotIn("dense-sinks", {model for model, _ in several})
+        self.assertEqual(matching("a", ["ab", "c"], "--cases"), ["ab"])
+        with self.assertRaisesRegex(Failed, "GPUs? (is|are) needed|torch is needed"):
+            need_gpu(1000)
+
+    def test_commands_without_what_they_need(self):
+        for tool in ("vllm_check.py", "vllm_speed.py"):
+            for words, code, message in ((["--help"], 0, ""), (["--jobs" if "check" in tool else "--rounds", "0"], 2, "invalid positive value"),
+                                         (["--models" if "check" in tool else "--cases", "nosuch"], 2, "nothing matches 'nosuch'"),
+                                         ([], 2, "needed")):
+                with self.subTest(tool=tool, words=words):
+                    done = subprocess.run([sys.executable, str(TOOLS / tool), *words], capture_output=True, text=True, timeout=60,
+                                          env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, check=False)
+                    self.assertEqual(done.returncode, code, done.stderr)
+                    self.assertIn(message, done.stderr)
+                    self.assertNotIn("Traceback", done.stderr)
+
+
 class Timed(unittest.TestCase):
     def test_turns_alternate_and_the_first_counts_nothing(self):
         asked = []
@@ -163,8 +197,8 @@ class Timed(unittest.TestCase):
 
         case = vllm_speed.Case("decode 2x3", "decode", {"steps": 16}, {"batch": 2, "context": 3}, rounds=0.5, repeats=16)
         times, device = vllm_speed.measured({"peer": Engine()}, case, 3)
-        self.assertEqual((times, device), ({"peer": [0.5, 0.5]}, {"peer": {"device": 2.0}}))
-        self.assertEqual([name for name, _ in asked], ["fill", "decode", "decode", "decode", "profile", "finish"])
+        self.assertEqual((times, device), ({"peer": [0.5, 0.5]}, {"peer": {"device": 2.0, "metadata": 0.5}}))
+        self.assertEqual([name for name, _ in asked], ["fill", "decode", "decode", "decode", "profile", "metadata", "finish"])
         self.assertEqual(asked[4][1], {"do": "decode", "parts": vllm_speed.PARTS, "steps": 16})
 
     def test_kernels_of_attention(self):

@@ -9,15 +9,10 @@ import gc
 import json
 import pathlib
 
-import torch
-import transformers
-from safetensors.torch import save_file
-
 STD = 0.04
 SINK_STD = 1.0
 TIED = 0.1  # of embeddings that are the output's weights, too
 VOCABULARY = 32000
-DTYPE = torch.bfloat16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +64,7 @@ LLAMA_8B = {**_gqa(32, 8, 128, rope_parameters=_LLAMA_3), "hidden_size": 4096, "
 
 
 def config_of(shape, layers=4, **sizes):
+    import transformers  # here, so that the shapes are known without it
     kind = getattr(transformers, shape.config)
     common = {"num_hidden_layers": layers, "hidden_size": 2048, "intermediate_size": 4096, "vocab_size": VOCABULARY,
               "max_position_embeddings": 131072, "tie_word_embeddings": False, "dtype": "bfloat16"}
@@ -77,11 +73,14 @@ def config_of(shape, layers=4, **sizes):
 
 def write(name, folder, seed=0, layers=4, **sizes):
     """A config.json and weights in `folder`, made on the GPU. Gives the folder."""
+    import torch
+    import transformers
+    from safetensors.torch import save_file
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = config_of(SHAPES[name], layers, **sizes)
     with torch.device("cuda"):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=DTYPE)
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     generator = torch.Generator(device="cuda").manual_seed(seed)
     with torch.no_grad():
         for weight, tensor in model.state_dict().items():

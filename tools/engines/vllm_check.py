@@ -4,8 +4,11 @@
     vllm_check.py [--models REGEX] [--checks REGEX] [--jobs N] [--tensor-parallel N] [--context-parallel N] [--json FILE]
                   [--logs FOLDER]
 
-Models have weights from a seed (seeded_models.py). --jobs: how many engines run at the same time on the GPU, 1 if not given.
---tensor-parallel and --context-parallel: over how many GPUs attnsmith's engine, and no peer's, divides heads and, in decodes, keys.
+Models have weights from a seed (seeded_models.py); the check "tokens" is made with all of them. --jobs: how many engines run at
+the same time on the GPU, each with 5 GB, 1 if not given. --tensor-parallel and --context-parallel: over how many GPUs attnsmith's
+engine, and no peer's, divides heads and, in decodes, keys. Logs of engines go to a temporary folder that is named, or to FOLDER.
+
+Needs a GPU, vLLM, and transformers that knows the models. All of it takes 5 to 10 minutes with --jobs 8 on 16 cores.
 
 tokens: the peer backend (FLASH_ATTN, or TRITON_ATTN where that does not serve the model) generates greedy tokens from random
 prompts of different lengths. A step is decided if the gap between the logprobs of its two best tokens is more than four times
@@ -13,10 +16,10 @@ bf16's own error: the root mean square of what that gap differs by between the p
 with other chunks of the prompts, over all steps with equal prefixes. At a decided step attnsmith has to choose the peer's token.
 Where the tokens differ at another step, attnsmith goes on from the peer's. At least half of the steps have to be decided.
 
-The checks besides "tokens", each with the models that it is made with:
-
 planted: errors are planted into attnsmith's calls, a lost page, a window that is one key wider, and two KV heads that are swapped.
 Each has to fail the check of tokens.
+
+fp8: tokens, with an fp8 KV cache, against TRITON_ATTN. What it differs from FLASH_ATTN by is the error.
 
 ngram: tokens, with drafts by ngram speculation, of a model with few tokens, so that some are guessed. Drafts have to be accepted.
 
@@ -24,9 +27,10 @@ invariance: with VLLM_BATCH_INVARIANT=1 a prompt's tokens and logprobs have the 
 logprobs of decodes are those of one prefill. Without the variable some batch has to differ, else the check tells nothing.
 
 start: two engines start at the same time on an empty cache; then the command prewarm fills another one, and an engine starts on
-it with ATTNSMITH_ON_MISS=error and generates. Both caches have to hold the same keys.
+it with ATTNSMITH_ON_MISS=error and generates. Both caches have to hold the same keys. Runs by itself, since it is timed. Needs the
+command attnsmith, in PATH or as ATTNSMITH_BIN.
 
-Exit code 1 if a check fails.
+Exit code 1 if a check fails, 2 if something is missing.
 """
 
 import argparse
@@ -35,16 +39,14 @@ import contextlib
 import json
 import os
 import pathlib
-import re
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 
 import seeded_models
 from greedy_tokens import FACTOR, LEAST_DECIDED, TOKENS, compare, differing_batches, noise_of, prompts_of, wrong_of
-from vllm_engines import Engine, our_name
+from vllm_engines import Engine, Failed, matching, need_gpu, our_name, positive, run_tool
 
 PLANTED_MODELS = {"lost page": "llama-3.1", "wider window": "gemma-3", "swapped KV heads": "llama-3.1"}
 COMMON = {"max_model_len": 4096, "kv_cache_memory_bytes": 3 << 30, "gpu_memory_utilization": 0.05, "max_num_batched_tokens": 2048,
@@ -58,47 +60,60 @@ class Check:
 
     def __init__(self, model, folder, options, slots):
         self.model, self.shape, self.folder, self.options, self._slots = model, seeded_models.SHAPES[model], folder, options, slots
-        self._name = our_name()
+        self._name, self._lock, self._reference = our_name(), threading.Lock(), None
 
     @contextlib.contextmanager
     def engine(self, backend, what="plain", environment=None, **more):
         """At most options.jobs at a time."""
-        log = self.options.logs and self.options.logs / f"{self.model}-{backend}-{what}.log".replace(" ", "_")
-        with self._slots, Engine(log, environment, model=str(self.folder), backend=backend,
-                                 sinks_std=seeded_models.SINK_STD if self.shape.sinks else None, hf_overrides=self.shape.overrides, **{**COMMON, **more}) as engine:
+        with self._slots, self._engine(backend, what, environment, **more) as engine:
             yield engine
+
+    def _engine(self, backend, what, environment=None, **more):
+        log = self.options.logs / f"{self.model}-{backend}-{what}.log".replace(" ", "_").replace("/", "_")
+        return Engine(log, environment, model=str(self.folder), backend=backend, hf_overrides=self.shape.overrides,
+                      sinks_std=seeded_models.SINK_STD if self.shape.sinks else None, **{**COMMON, **more})
 
     def ours(self, what="plain", environment=None, **more):
         return self.engine(self._name, what, environment, tensor_parallel_size=self.options.tensor_parallel,
                            decode_context_parallel_size=self.options.context_parallel, **more)
 
-    def reference(self, prompts):
+    def reference(self, prompts, peer=None, other=None, **options):
         """The peer's answers, the least gap of a decided step, and how many answers of the other engine are wrong by it."""
-        other = "TRITON_MLA" if self.shape.peer.endswith("_MLA") else "TRITON_ATTN"
+        peer = peer or self.shape.peer
+        other = other or ("TRITON_MLA" if peer.endswith("_MLA") else "TRITON_ATTN")
         # Where only one backend serves a model, other chunks of the prompts make other roundings.
-        more = {"max_num_batched_tokens": 256} if other == self.shape.peer else {}
+        more = {"max_num_batched_tokens": 256} if other == peer else {}
 
-        def answers(backend, what, **options):
-            with self.engine(backend, what, **options) as engine:
+        def answers(backend, what, **more):
+            with self.engine(backend, what, **options, **more) as engine:
                 return engine.generate(prompts=prompts, tokens=TOKENS, logprobs=5)
 
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            second = pool.submit(answers, other, "other", **more)
-            first = answers(self.shape.peer, "peer")
+            second = pool.submit(answers, other, f"other {options}", **more)
+            first = answers(peer, f"peer {options}")
             noise = noise_of(first, second.result())
         if noise == 0:
-            raise RuntimeError(f"{self.shape.peer} and {other} agree to the last bit, so they do not tell bf16's error")
+            raise RuntimeError(f"{peer} and {other} agree to the last bit, so they do not tell bf16's error")
         return first, FACTOR * noise, wrong_of(first, second.result(), FACTOR * noise)
 
+    def _reference_of_prompts(self):
+        """Of the prompts of tokens() and planted(), made once."""
+        with self._lock:
+            if self._reference is None:
+                self._reference = self.reference(prompts_of())
+            return self._reference
+
     def tokens(self):
-        prompts = prompts_of()
-        reference = self.reference(prompts)
-        yield self._compared("tokens", prompts, *reference)
-        if not re.search(self.options.checks, "planted"):
-            return
-        for planted in (error for error, model in PLANTED_MODELS.items() if model == self.model):
-            row = self._compared(f"planted: {planted}", prompts, *reference, planted=planted, enforce_eager=True)
+        yield self._compared("tokens", prompts_of(), *self._reference_of_prompts())
+
+    def planted(self):
+        for error in (error for error, model in PLANTED_MODELS.items() if model == self.model):
+            row = self._compared(f"planted: {error}", prompts_of(), *self._reference_of_prompts(), planted=error, enforce_eager=True)
             yield {**row, "problem": None if row["wrong"] else "the planted error was not found"}
+
+    def fp8(self):
+        stored = {"kv_cache_dtype": "fp8"}
+        yield self._compared("fp8", prompts_of(), *self.reference(prompts_of(), "TRITON_ATTN", "FLASH_ATTN", **stored), **stored)
 
     def ngram(self):
         prompts = prompts_of(vocabulary=self.shape.sizes["vocab_size"])
@@ -142,7 +157,7 @@ class Check:
 
             def started(what, cache, on_miss):
                 environment = {"ATTNSMITH_CACHE_DIR": str(cache), "ATTNSMITH_ON_MISS": on_miss}
-                with self.ours(what, environment) as engine:
+                with self._engine(self._name, what, environment) as engine:
                     start = engine.wait()
                     engine.generate(prompts=prompts_of(), tokens=4)
                     return start
@@ -167,7 +182,13 @@ class Check:
     @staticmethod
     def _command(*words):
         program = os.environ.get("ATTNSMITH_BIN", "attnsmith")
-        return subprocess.run([program, *words], capture_output=True, text=True, check=True).stdout
+        try:
+            done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise Failed(f"{program} cannot be run ({error.strerror}): set ATTNSMITH_BIN to the command attnsmith") from error
+        if done.returncode:
+            raise Failed(f"attnsmith {words[0]}: {done.stderr.strip()}")
+        return done.stdout
 
 
 def problem_of(row):
@@ -188,48 +209,81 @@ def shown(row):
     return f"{row['model']}, {row['check']}: {row.get('says', '')}{row['problem'] or 'as it should be'}"
 
 
-#: The models of each check; of None, all but those of another check alone.
-CHECKS = {"tokens": None, "ngram": ("few-tokens",), "invariance": ("llama-3.1", "gemma-3"),
-          "start": ("llama-3.1", "gemma-3", "deepseek-v2-lite")}
+#: The models of each check; of None, all but FEW_TOKENS. A check that patches the engine's process cannot be made of several.
+FEW_TOKENS = "few-tokens"
+CHECKS = {"tokens": None, "planted": set(PLANTED_MODELS.values()), "ngram": {FEW_TOKENS},
+          "fp8": {"llama-3.1", "gemma-3"}, "invariance": {"llama-3.1", "gemma-3"},
+          "start": {"llama-3.1", "gemma-3", "deepseek-v2-lite"}}
+OF_ONE_PROCESS = {"planted", "start"}
+
+
+def chosen(options):
+    """[(model, check)] of the options. Raises Failed if there are none."""
+    models = matching(options.models, seeded_models.SHAPES, "--models")
+    checks = matching(options.checks, CHECKS, "--checks")
+    several = options.tensor_parallel > 1
+    found = [(model, check) for model in models for check in checks
+             if (model != FEW_TOKENS if CHECKS[check] is None else model in CHECKS[check])
+             and not (several and (check in OF_ONE_PROCESS or seeded_models.SHAPES[model].sinks))]
+    if not found:
+        raise Failed(f"--checks {options.checks!r} are not made with --models {options.models!r}"
+                     + f" and --tensor-parallel {options.tensor_parallel}" * several)
+    return found
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="", metavar="REGEX")
     parser.add_argument("--checks", default="", metavar="REGEX")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N")
-    parser.add_argument("--tensor-parallel", type=int, default=1, metavar="N")
-    parser.add_argument("--context-parallel", type=int, default=1, metavar="N")
-    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N")
+    parser.add_argument("--tensor-parallel", type=positive, default=1, metavar="N")
+    parser.add_argument("--context-parallel", type=positive, default=1, metavar="N")
+    parser.add_argument("--json", metavar="FILE", type=pathlib.Path)
     parser.add_argument("--logs", metavar="FOLDER", type=pathlib.Path)
     options = parser.parse_args(arguments)
-    if options.logs is not None:
-        options.logs.mkdir(parents=True, exist_ok=True)
-    rows, slots, running = [], threading.Semaphore(options.jobs), []
+    wanted = chosen(options)
+    need_gpu(options.tensor_parallel)
+    our_name()
+    options.logs = options.logs or pathlib.Path(tempfile.mkdtemp(prefix="attnsmith-vllm-logs-"))
+    options.logs.mkdir(parents=True, exist_ok=True)
+    rows, writing = [], threading.Lock()
+
+    def write():
+        if options.json:
+            options.json.write_text(json.dumps({"schema": "attnsmith.vllm-check/3", "rows": rows}, indent=1))
 
     def run(check, name):
         try:
-            found = list(getattr(check, name)())
+            for row in getattr(check, name)():
+                report(row)
         except Exception as error:
-            found = [{"check": name, "model": check.model, "problem": f"{type(error).__name__}: {error}"}]
-        for row in found:
-            print(shown(row), flush=True)
-        rows.extend(found)
+            report({"check": name, "model": check.model, "problem": f"{type(error).__name__}: {error}"})
 
-    with tempfile.TemporaryDirectory(prefix="attnsmith-vllm-") as folder, \
-            concurrent.futures.ThreadPoolExecutor(64) as pool:
-        for model in (name for name in seeded_models.SHAPES if re.search(options.models, name)):
-            check = Check(model, seeded_models.write(model, pathlib.Path(folder) / model), options, slots)
-            for name, models in CHECKS.items():
-                wanted = re.search(options.checks, name) or name == "tokens" and re.search(options.checks, "planted")
-                if wanted and (model != "few-tokens" if models is None else model in models):
-                    running.append(pool.submit(run, check, name))
-        for one in running:
-            one.result()
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps({"schema": "attnsmith.vllm-check/2", "rows": rows}, indent=1))
-    return 1 if any(row["problem"] for row in rows) else 0
+    def report(row):
+        with writing:
+            print(shown(row), flush=True)
+            rows.append(row)
+            write()
+
+    write()
+    with tempfile.TemporaryDirectory(prefix="attnsmith-vllm-") as folder:
+        slots, made = threading.Semaphore(options.jobs), {}
+        with concurrent.futures.ThreadPoolExecutor(64) as pool:
+            running = []
+            for model, name in wanted:
+                if model not in made:
+                    made[model] = Check(model, seeded_models.write(model, pathlib.Path(folder) / model), options, slots)
+                if name != "start":
+                    running.append(pool.submit(run, made[model], name))
+            for one in running:
+                one.result()
+        for model in (model for model, name in wanted if name == "start"):
+            run(made[model], "start")
+    if any(row["problem"] for row in rows):
+        print(f"logs of the engines: {options.logs}", flush=True)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_tool(main)

@@ -1,9 +1,11 @@
 """Engines of vLLM in processes of their own, so that two backends can take turns on one GPU, each with its own state."""
 
+import importlib
 import itertools
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -20,9 +22,9 @@ class Engine:
     """engine = Engine(model=FOLDER, backend="FLASH_ATTN", ...); engine.generate(prompts=..., tokens=...) and the other methods
     of Worker. options: those of vllm.LLM, "sinks_std" and "planted". environment: variables besides this process's."""
 
-    def __init__(self, log=None, environment=None, worker=_WORKER, **options):
-        self.options = options
-        self._log = open(log, "w") if log else subprocess.DEVNULL
+    def __init__(self, log, environment=None, worker=_WORKER, **options):
+        self.options, self.log = options, pathlib.Path(log)
+        self._log = open(log, "w")
         self._process = subprocess.Popen([sys.executable, str(worker), json.dumps(options)], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, stderr=self._log, text=True,
                                          env={**os.environ, "VLLM_PORT": str(next(_PORTS)), **(environment or {})})
@@ -49,7 +51,7 @@ class Engine:
     def _answer(self):
         line = self._process.stdout.readline()
         if not line:
-            raise Failed(f"the engine ended with {self._process.wait()}; its log tells why")
+            raise Failed(f"the engine ended with {self._process.wait()}; see {self.log}")
         answer = json.loads(line)
         if "error" in answer:
             raise Failed(answer["error"])
@@ -61,6 +63,9 @@ class Engine:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
             self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
 
     def __enter__(self):
         return self
@@ -70,9 +75,52 @@ class Engine:
 
 
 def our_name():
-    """attnsmith's name in the vLLM that is installed, without importing the engine's parts."""
+    """attnsmith's name in the vLLM that is installed, without importing the engine's parts. Raises Failed."""
     code = ("import attnsmith_vllm; attnsmith_vllm.register()\n"
             "from vllm.v1.attention.backends.registry import AttentionBackendEnum as names\n"
             "print(attnsmith_vllm.NAME if attnsmith_vllm.NAME in names.__members__ else 'CUSTOM')")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["no error"]
+        raise Failed(f"vLLM and attnsmith are needed in {sys.executable}: {last[0]}")
     return done.stdout.split()[-1]
+
+
+def matching(pattern, names, flag):
+    """The names that the regular expression finds. Raises Failed if there are none."""
+    found = [name for name in names if re.search(pattern, name)]
+    if not found:
+        raise Failed(f"{flag}: nothing matches {pattern!r}; there are {', '.join(names)}")
+    return found
+
+
+def positive(text):
+    """Of argparse."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def run_tool(main):
+    """Runs the main function of a command. What it needs and lacks is one line and exit code 2."""
+    try:
+        sys.exit(main())
+    except Failed as error:
+        print(f"{pathlib.Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def needs(name):
+    """A module that the tools need. Raises Failed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Failed(f"{name} is needed in {sys.executable}: {error}") from error
+
+
+def need_gpu(count=1):
+    """Raises Failed where torch does not see so many GPUs."""
+    found = needs("torch").cuda.device_count()
+    if found < count:
+        raise Failed(f"{count} GPU{'s are' if count > 1 else ' is'} needed; torch sees {found}")

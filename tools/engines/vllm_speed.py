@@ -15,7 +15,8 @@ to 8192 prompt tokens, 2 new ones a step, so chunks of prompts and decodes share
 --control: a second engine of the peer takes part in the turns. Its ratio shows what two equal engines differ by.
 
 "device" is the time in which kernels run in a step, a prefill or the whole mixed load, and "attention" that of the kernels of
-attention and of the cache's update, in microseconds by torch's profiler. What overlaps counts once.
+attention and of the cache's update, in microseconds by torch's profiler. What overlaps counts once. "metadata" is the host's time
+for the attention's metadata of a decode step.
 """
 
 import argparse
@@ -24,13 +25,11 @@ import json
 import math
 import os
 import pathlib
-import re
 import statistics
-import sys
 import tempfile
 
 import seeded_models
-from vllm_engines import Engine, our_name
+from vllm_engines import Engine, matching, need_gpu, our_name, positive, run_tool
 
 DECODES = [(1, 1024), (1, 8192), (1, 32768), (32, 1024), (32, 8192), (32, 32768), (256, 1024), (256, 8192)]
 PREFILLS = [2048, 16384]
@@ -77,17 +76,19 @@ def by_turns(engines, method, words, rounds):
 
 
 def measured(engines, case, rounds):
-    """Seconds of each round, and microseconds of PARTS, by engine."""
+    """Seconds of each round, and microseconds of PARTS and, on the host, of a step's metadata, by engine."""
     for engine in engines.values():
         if case.fill:
             engine.fill(**case.fill)
     try:
         times = by_turns(engines, case.method, case.words, math.ceil(case.rounds * rounds))
         totals = {name: engine.profile(do=case.method, parts=PARTS, **case.words) for name, engine in engines.items()}
+        host = {name: {"metadata": engine.metadata(steps=STEPS)} if case.fill else {} for name, engine in engines.items()}
     finally:
         for engine in engines.values():
             engine.finish()
-    return times, {name: {part: total / case.repeats for part, total in found.items()} for name, found in totals.items()}
+    return times, {name: {**{part: total / case.repeats for part, total in found.items()}, **host[name]}
+                   for name, found in totals.items()}
 
 
 def geometric_mean(ratios):
@@ -106,17 +107,14 @@ def run(options, dtype, folder, report):
     engines = {}
     try:
         for name, backend in backends.items():
-            log = None if options.logs is None else options.logs / f"speed-{dtype}-{name}.log"
-            engines[name] = Engine(log, model=str(folder), backend=backend, kv_cache_dtype=dtype, compilation_config={
+            engines[name] = Engine(options.logs / f"speed-{dtype}-{name}.log", model=str(folder), backend=backend, kv_cache_dtype=dtype, compilation_config={
                 "mode": 0, "cudagraph_mode": options.graphs}, **OPTIONS)
         starts = {name: engine.wait() for name, engine in engines.items()}
         for engine in engines.values():
             engine.pin(cores=sorted(os.sched_getaffinity(0))[-CORES:])
         print(json.dumps(starts), flush=True)
         report["starts"][dtype] = starts
-        for case in cases():
-            if not re.search(options.cases, case.name):
-                continue
+        for case in (case for case in cases() if case.name in options.cases):
             times, device = measured(engines, case, options.rounds)
             row = {"case": case.name, "kv_cache_dtype": dtype, "ratios": {name: ratios_of(times, name) for name in backends},
                    "seconds": {name: statistics.median(values) for name, values in times.items()}, "microseconds": device}
@@ -144,15 +142,18 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default="", metavar="REGEX")
     parser.add_argument("--kv-cache-dtype", default="auto,fp8", metavar="LIST")
-    parser.add_argument("--rounds", type=int, default=15, metavar="N")
+    parser.add_argument("--rounds", type=positive, default=15, metavar="N")
     parser.add_argument("--peer", default="FLASH_ATTN")
     parser.add_argument("--graphs", default="FULL_DECODE_ONLY", metavar="MODE", help="vLLM's cudagraph_mode")
     parser.add_argument("--control", action="store_true")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--logs", metavar="FOLDER", type=pathlib.Path)
     options = parser.parse_args(arguments)
-    if options.logs is not None:
-        options.logs.mkdir(parents=True, exist_ok=True)
+    options.cases = matching(options.cases, [case.name for case in cases()], "--cases")
+    need_gpu()
+    our_name()
+    options.logs = options.logs or pathlib.Path(tempfile.mkdtemp(prefix="attnsmith-vllm-logs-"))
+    options.logs.mkdir(parents=True, exist_ok=True)
     report = {"schema": "attnsmith.vllm-speed/2", "rows": [], "starts": {}}
     with tempfile.TemporaryDirectory(prefix="attnsmith-vllm-") as folder:
         model = seeded_models.write("llama-3.1", pathlib.Path(folder) / "model", **seeded_models.LLAMA_8B)
@@ -161,6 +162,9 @@ def main(arguments=None):
             if options.json:
                 pathlib.Path(options.json).write_text(json.dumps(report, indent=1))
     for dtype in report["starts"]:
+        parts = [row["microseconds"] for row in report["rows"] if row["kv_cache_dtype"] == dtype and "decode" in row["case"]]
+        print(f"{dtype}: attention of a decode step: geometric mean "
+              f"{geometric_mean([of[PEER]['attention'] / of[OURS]['attention'] for of in parts]):.3f}")
         for name in (OURS, CONTROL)[:1 + options.control]:
             for of in ("median", "of_least_times"):
                 ratios = [row["ratios"][name][of] for row in report["rows"] if row["kv_cache_dtype"] == dtype]
@@ -169,4 +173,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_tool(main)

@@ -29,6 +29,8 @@ class Worker:
         start = time.perf_counter()
         from vllm import LLM, SamplingParams
         imported = time.perf_counter()
+        import attnsmith_vllm
+        attnsmith_vllm.register()  # where attnsmith is on PYTHONPATH and not installed, it has no entry point
         backend, planted = options.pop("backend"), options.pop("planted", None)
         self.attnsmith = time_attnsmith() if backend in ("ATTNSMITH", "CUSTOM") else None
         if planted is not None:
@@ -133,6 +135,30 @@ class Worker:
         events = [event for event in profiler.events() if event.device_type == self.torch.autograd.DeviceType.CUDA]
         return {part: covered((event.time_range.start, event.time_range.end) for event in events
                               if re.search(pattern, event.name)) for part, pattern in parts.items()}
+
+    def metadata(self, steps):
+        """Microseconds of the host for the attention's metadata of a decode step, after fill()."""
+        runner = self.engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
+        builders = [group.get_metadata_builder(0) for groups in runner.attn_groups for group in groups]
+        spent = [0.0]
+
+        def timed(build):
+            def call(*arguments, **words):
+                begin = time.perf_counter()
+                try:
+                    return build(*arguments, **words)
+                finally:
+                    spent[0] += time.perf_counter() - begin
+            return call
+
+        for builder in builders:
+            builder.build = timed(builder.build)
+        try:
+            self.decode(steps)
+        finally:
+            for builder in builders:
+                del builder.build
+        return 1e6 * spent[0] / steps
 
     def _generate(self, prompts, tokens, **words):
         params = self.sampling(temperature=0, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, detokenize=False, **words)
