@@ -94,6 +94,38 @@ class Layers(GpuTest):
         self.assert_near(got, wanted)
 
 
+#: Lengths of keys and of queries that vLLM tests its own backends with.
+LENGTHS = (((32, 40), (1, 1)), ((32, 40), (8, 8)), ((32, 40, 48, 56), (1, 1, 5, 5)),
+           ((128, 256, 512, 1024) * 2, (1,) * 8), ((256, 512, 1024, 2048), (16,) * 4),
+           ((512, 1024, 2048) * 2, (1, 1, 1, 7, 7, 7)), ((2048,) * 32, (1,) * 32), ((4096,) * 8, (32,) * 8),
+           ((1024, 2048, 4096) * 2, (1, 1, 1, 32, 32, 32)), ((1024,), (1,)), ((1024,), (64,)))
+OF_ENCODERS = ((32, 64, 128, 256), (256, 512, 1024, 2048))
+#: Heads of Llama 3 8B on 1, 2, 4 and 8 GPUs, and of one with many queries to a KV head.
+HEADS = ((32, 8), (16, 4), (8, 2), (4, 1), (32, 2))
+
+
+class Grid(GpuTest):
+    def compare(self, dense, case):
+        with self.subTest(case.name):
+            self.assertLessEqual(vllm_cases.worst(vllm_cases.drive(dense, case, DEVICE), case), 1)
+
+    def test_lengths_of_vllm(self):
+        with backends() as (dense, _):
+            for keys, queries in LENGTHS:
+                contexts = tuple(one - other for one, other in zip(keys, queries))
+                for heads, kv_heads in HEADS:
+                    for words in ({}, {"window": 1000}, {"kv_cache_dtype": "fp8"}):
+                        self.compare(dense, vllm_cases.Case(f"{keys} {queries} {heads}/{kv_heads} {words}", heads, kv_heads, 128,
+                                                            queries=queries, contexts=contexts, **words))
+
+    def test_encoders_of_vllm(self):
+        with backends() as (dense, _):
+            for lengths in OF_ENCODERS:
+                for window in (None, 100):
+                    self.compare(dense, vllm_cases.Case(f"{lengths} {window}", 12, 12, 64, attn_type="encoder_only", window=window,
+                                                        queries=lengths, contexts=(0,) * 4))
+
+
 class Captured(GpuTest):
     """One graph of the cache's update and the attention, for other lengths than those of its capture."""
 
