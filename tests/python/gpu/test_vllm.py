@@ -1,5 +1,5 @@
-"""The attention backend of vLLM with its kernels: on the vLLM that is installed, else on a stand-in of the newest release that
-has a table."""
+"""The attention backend of vLLM with its kernels: on the vLLM that is installed, and on a stand-in of the newest release that
+has a table. Each class runs in a process of its own, so that the two do not meet."""
 
 import contextlib
 import dataclasses
@@ -39,9 +39,9 @@ def _no_group():
 
 
 @contextlib.contextmanager
-def backends(batch_invariant=False):
-    """The dense backend and the latent one."""
-    if installed() is not None:
+def backends(of_newest, batch_invariant=False):
+    """The dense backend and the latent one. of_newest: of the stand-in, whatever is installed."""
+    if installed() is not None and not of_newest:
         import vllm.envs
         attnsmith_vllm.register()
         with unittest.mock.patch.object(vllm.envs, "VLLM_BATCH_INVARIANT", batch_invariant):
@@ -65,9 +65,16 @@ def config_of_full_graphs():
     return types.SimpleNamespace(compilation_config=types.SimpleNamespace(cudagraph_mode=mode))
 
 
-class Layers(GpuTest):
+class BackendTest(GpuTest):
+    of_newest = False
+
+    def backends(self, **words):
+        return backends(self.of_newest, **words)
+
+
+class Layers(BackendTest):
     def test_every_case(self):
-        with backends() as (dense, _):
+        with self.backends() as (dense, _):
             for case in vllm_cases.DENSE:
                 with self.subTest(case.name):
                     driven = vllm_cases.drive(dense, case, DEVICE)
@@ -76,20 +83,20 @@ class Layers(GpuTest):
                     self.assertTrue((past == vllm_cases.UNWRITTEN).all(), "rows of no request")
 
     def test_latents(self):
-        with backends() as (_, latent):
+        with self.backends() as (_, latent):
             for dtype in ("auto", "fp8"):
                 with self.subTest(dtype):
                     self.assertLessEqual(vllm_cases.drive_latent(latent, dtype, DEVICE), 1)
 
     def test_prefill_of_latents(self):
-        with backends():
+        with self.backends():
             for by_index in (True, False):
                 with self.subTest(by_index=by_index):
                     self.assertLessEqual(vllm_cases.drive_latent_prefill(DEVICE, by_index), 1)
 
     def test_context_parallelism(self):
         case = dataclasses.replace(vllm_cases.DENSE[0], queries=(2, 1, 40), contexts=(90, 61, 0), heads=4, kv_heads=1)
-        with backends() as (dense, _):
+        with self.backends() as (dense, _):
             got, wanted = vllm_cases.drive_context_parallel(dense, case, unittest.mock.patch, DEVICE)
         self.assert_near(got, wanted)
 
@@ -104,13 +111,13 @@ OF_ENCODERS = ((32, 64, 128, 256), (256, 512, 1024, 2048))
 HEADS = ((32, 8), (16, 4), (8, 2), (4, 1), (32, 2))
 
 
-class Grid(GpuTest):
+class Grid(BackendTest):
     def compare(self, dense, case):
         with self.subTest(case.name):
             self.assertLessEqual(vllm_cases.worst(vllm_cases.drive(dense, case, DEVICE), case), 1)
 
     def test_lengths_of_vllm(self):
-        with backends() as (dense, _):
+        with self.backends() as (dense, _):
             for keys, queries in LENGTHS:
                 contexts = tuple(one - other for one, other in zip(keys, queries))
                 for heads, kv_heads in HEADS:
@@ -119,14 +126,14 @@ class Grid(GpuTest):
                                                             queries=queries, contexts=contexts, **words))
 
     def test_encoders_of_vllm(self):
-        with backends() as (dense, _):
+        with self.backends() as (dense, _):
             for lengths in OF_ENCODERS:
                 for window in (None, 100):
                     self.compare(dense, vllm_cases.Case(f"{lengths} {window}", 12, 12, 64, attn_type="encoder_only", window=window,
                                                         queries=lengths, contexts=(0,) * 4))
 
 
-class Captured(GpuTest):
+class Captured(BackendTest):
     """One graph of the cache's update and the attention, for other lengths than those of its capture."""
 
     CASE = dict(queries=(4, 4, 4), contexts=(40, 3, 90))
@@ -148,12 +155,12 @@ class Captured(GpuTest):
 
     def test_lengths_change_within_one_graph(self):
         for name, words in (("16 bits", {}), ("fp8", {"kv_cache_dtype": "fp8"}), ("window", {"window": 20})):
-            with self.subTest(name), backends() as (dense, _):
+            with self.subTest(name), self.backends() as (dense, _):
                 self.replay(dense, dataclasses.replace(vllm_cases.DENSE[0], **self.CASE, **words))
 
     def test_a_graph_of_single_tokens_is_replayed_with_prefills(self):
         """The captured metadata says one query a request, as some releases do."""
-        with backends() as (dense, _):
+        with self.backends() as (dense, _):
             case = dataclasses.replace(vllm_cases.DENSE[0], queries=(1,) * 12, contexts=(20,) * 12)
             self.replay(dense, case, steps=(((9, 2, 1) + (0,) * 9, (4, 0, 19) + (0,) * 9), ((12,) + (0,) * 11, (0,) * 12)))
 
@@ -201,9 +208,9 @@ class Captured(GpuTest):
                 self.assert_near(output[begin:end], wanted, f"{queries}, request {row}")
 
 
-class BatchInvariance(GpuTest):
+class BatchInvariance(BackendTest):
     def test_a_request_has_the_same_bits_in_every_batch(self):
-        with backends(batch_invariant=True) as (dense, _):
+        with self.backends(batch_invariant=True) as (dense, _):
             case = dataclasses.replace(vllm_cases.DENSE[0], queries=(1, 40, 7, 1), contexts=(700, 100, 0, 33))
             driven = vllm_cases.drive(dense, case, DEVICE)
             query, key, value, cache, table, slots = driven.inputs
@@ -219,7 +226,7 @@ class BatchInvariance(GpuTest):
                 begin += count
 
 
-class Fused(GpuTest):
+class Fused(BackendTest):
     def setUp(self):
         super().setUp()
         self.case = dataclasses.replace(vllm_cases.DENSE[0], queries=(9,), contexts=(0,), head_size=128)
@@ -238,7 +245,7 @@ class Fused(GpuTest):
         return vllm_cases.impl_of(dense, self.case, DEVICE), vllm_cases.layer_of(self.case, DEVICE), cache, slots
 
     def test_rotation(self):
-        with backends() as (dense, _):
+        with self.backends() as (dense, _):
             impl, layer, cache, slots = self.prepared(dense)
             q, k, v = (self.randn(9, heads, 128) for heads in (8, 2, 2))
             wanted_q, wanted_k = self.rotated(q.double()), self.rotated(k.double())
@@ -249,7 +256,7 @@ class Fused(GpuTest):
         self.assertTrue(torch.equal(rows[..., 128:], v))
 
     def test_norms_and_rotation(self):
-        with backends() as (dense, _):
+        with self.backends() as (dense, _):
             impl, layer, cache, slots = self.prepared(dense)
             qkv = self.randn(9, 12 * 128)
             q_out = torch.empty(9, 8 * 128, dtype=torch.bfloat16, device=DEVICE)
@@ -267,7 +274,7 @@ class Fused(GpuTest):
         self.assertTrue(torch.equal(rows[..., 128:].double(), v))
 
 
-class Start(GpuTest):
+class Start(BackendTest):
     def test_no_kernel_is_missing_after_a_builder_was_made(self):
         """Another runtime over the same cache may not compile."""
         folder = tempfile.TemporaryDirectory(prefix="attnsmith-vllm-")
@@ -280,7 +287,7 @@ class Start(GpuTest):
         self.addCleanup(attnsmith.set_default_runtime, before)
         for case in (vllm_cases.DENSE[0], dataclasses.replace(vllm_cases.DENSE[0], window=9),
                      dataclasses.replace(vllm_cases.DENSE[0], kv_cache_dtype="fp8")):
-            with self.subTest(case=case), backends() as (dense, _):
+            with self.subTest(case=case), self.backends() as (dense, _):
                 attnsmith.set_default_runtime(attnsmith.Runtime(cache_dirs=folder.name))
                 impl = vllm_cases.impl_of(dense, case, DEVICE)
                 config.compilation_config.static_forward_context["layer"] = spaces(impl=impl)
@@ -293,6 +300,17 @@ class Start(GpuTest):
                 for queries, contexts in (((1,) * 40, (100,) * 40), ((700,), (0,)), ((3, 1, 170), (5, 3000, 0))):
                     step = dataclasses.replace(case, queries=queries, contexts=contexts)
                     self.assertLessEqual(vllm_cases.worst(vllm_cases.drive(dense, step, DEVICE), step), 1)
+
+
+if installed() is not None:  # else the classes above use the stand-in
+    class LayersOfNewest(Layers):
+        of_newest = True
+
+    class CapturedOfNewest(Captured):
+        of_newest = True
+
+    class FusedOfNewest(Fused):
+        of_newest = True
 
 
 if __name__ == "__main__":
