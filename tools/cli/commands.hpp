@@ -1,7 +1,7 @@
 // The commands. Each function adds one to `parent`: its flags, its help and what it does.
 #pragma once
 
-#include "cli/command.hpp"
+#include "cli/program/command.hpp"
 
 namespace attnsmith::cli {
 

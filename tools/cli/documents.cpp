@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "cli/commands.hpp"
-#include "cli/completion.hpp"
-#include "cli/files.hpp"
-#include "cli/man_page.hpp"
+#include "cli/program/completion.hpp"
+#include "cli/program/files.hpp"
+#include "cli/program/man_page.hpp"
 
 namespace attnsmith::cli {
 namespace {

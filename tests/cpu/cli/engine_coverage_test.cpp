@@ -1,5 +1,5 @@
 // What an engine asks for of each kind of model, request by request.
-#include "cli/engine_coverage.hpp"
+#include "cli/asked/engine_coverage.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
