@@ -69,7 +69,7 @@ class Check:
             yield engine
 
     def _engine(self, backend, what, environment=None, **more):
-        log = self.options.logs / f"{self.model}-{backend}-{what}.log".replace(" ", "_").replace("/", "_")
+        log = self.options.logs / f"{self.model}-{backend}-{what}.log".replace(" ", "_")
         return Engine(log, environment, model=str(self.folder), backend=backend, hf_overrides=self.shape.overrides,
                       sinks_std=seeded_models.SINK_STD if self.shape.sinks else None, **{**COMMON, **more})
 
@@ -85,12 +85,12 @@ class Check:
         more = {"max_num_batched_tokens": 256} if other == peer else {}
 
         def answers(backend, what, **more):
-            with self.engine(backend, what, **options, **more) as engine:
+            with self.engine(backend, " ".join([what, *map(str, options.values())]), **options, **more) as engine:
                 return engine.generate(prompts=prompts, tokens=TOKENS, logprobs=5)
 
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            second = pool.submit(answers, other, f"other {options}", **more)
-            first = answers(peer, f"peer {options}")
+            second = pool.submit(answers, other, "other", **more)
+            first = answers(peer, "peer")
             noise = noise_of(first, second.result())
         if noise == 0:
             raise RuntimeError(f"{peer} and {other} agree to the last bit, so they do not tell bf16's error")
@@ -163,8 +163,7 @@ class Check:
                     return start
 
             begin = time.perf_counter()
-            self._command("prewarm", "--model", str(self.folder), "--engine", "vllm", "--page-size", "16", "--tensor-parallel",
-                          str(self.options.tensor_parallel), "--cache", str(made))
+            self._command("prewarm", "--model", str(self.folder), "--engine", "vllm", "--page-size", "16", "--cache", str(made))
             prewarm = time.perf_counter() - begin
             with concurrent.futures.ThreadPoolExecutor(2) as pool:
                 starts = list(pool.map(lambda what: started(what, cold, "compile"), ("cold one", "cold two")))
