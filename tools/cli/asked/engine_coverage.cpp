@@ -162,11 +162,23 @@ void add_cross_attention(std::vector<ModelAttention>& attentions) {
     std::ranges::move(crossing, std::back_inserter(attentions));
 }
 
-// What attnsmith's backend does not divide the context of; empty: it divides it.
-std::string_view undivided(const AttentionSpec& spec) {
-    if (spec.window_left || spec.window_right) return "windows";
-    if (spec.alibi) return "ALiBi";
-    return spec.sink ? "sinks" : "";
+// Moves the attentions that `why_not` gives a reason for to what is unsupported.
+template <typename WhyNot>
+void refuse(Coverage& coverage, WhyNot why_not) {
+    std::erase_if(coverage.attentions, [&](ModelAttention& attention) {
+        const std::string reason = why_not(attention.request.spec);
+        if (!reason.empty()) coverage.unsupported.push_back({attention.name, reason});
+        return !reason.empty();
+    });
+}
+
+std::string why_not_divided(const AttentionSpec& spec) {
+    const auto reason = [](std::string_view what) {
+        return fmt::format("attention with {} has no context parallelism", what);
+    };
+    if (spec.window_left || spec.window_right) return reason("windows");
+    if (spec.alibi) return reason("ALiBi");
+    return spec.sink ? reason("sinks") : "";
 }
 
 // A rank has a part of the keys of each request, attends to it with the queries of all ranks, and merges the
@@ -190,14 +202,11 @@ std::vector<ModelAttention> divided(const ModelAttention& decode, std::int64_t r
 
 void divide_contexts(Coverage& coverage, std::int64_t ranks) {
     if (ranks == 1) return;
+    refuse(coverage, why_not_divided);
     std::vector<ModelAttention> all;
     for (const ModelAttention& attention : coverage.attentions) {
-        const AttentionSpec& spec = attention.request.spec;
-        if (spec.op == Op::append || is_prefill_of_latents(attention)) {
+        if (attention.request.spec.op == Op::append || is_prefill_of_latents(attention)) {
             all.push_back(attention);
-        } else if (const std::string_view reason = undivided(spec); !reason.empty()) {
-            coverage.unsupported.push_back(
-                {attention.name, fmt::format("attention with {} has no context parallelism", reason)});
         } else if (attention.phase == "decode") {  // a prefill is the same
             std::ranges::move(divided(attention, ranks), std::back_inserter(all));
         }
@@ -231,25 +240,12 @@ std::string take_scale(AttentionSpec& spec, bool per_token) {
     return {};
 }
 
-void take_scales(Coverage& coverage, bool per_token) {
-    std::erase_if(coverage.attentions, [&](ModelAttention& attention) {
-        const std::string reason = take_scale(attention.request.spec, per_token);
-        if (!reason.empty()) coverage.unsupported.push_back({attention.name, reason});
-        return !reason.empty();
-    });
-}
-
-void refuse_latents(Coverage& coverage) {
-    std::erase_if(coverage.attentions, [&](const ModelAttention& attention) {
-        const AttentionSpec& spec = attention.request.spec;
-        const std::int64_t columns = spec.head_dim_ckv + spec.head_dim_kpe;
-        if (spec.op != Op::mla || std::ranges::find(kLatentColumns, columns) != std::end(kLatentColumns))
-            return false;
-        coverage.unsupported.push_back(
-            {attention.name, fmt::format("vLLM has latent caches of {} columns, none of {}",
-                                         fmt::join(kLatentColumns, " and "), columns)});
-        return true;
-    });
+std::string why_no_latents(const AttentionSpec& spec) {
+    const std::int64_t columns = spec.head_dim_ckv + spec.head_dim_kpe;
+    if (spec.op != Op::mla || std::ranges::find(kLatentColumns, columns) != std::end(kLatentColumns))
+        return {};
+    return fmt::format("vLLM has latent caches of {} columns, none of {}", fmt::join(kLatentColumns, " and "),
+                       columns);
 }
 
 void refuse_page_sizes(const json& options) {
@@ -279,8 +275,8 @@ Coverage vllm_coverage(std::string_view config_json, const json& options, std::i
     std::erase_if(coverage.unsupported, [](const UnsupportedPart& part) {
         return std::ranges::find(kOfOthers, part.name) != std::end(kOfOthers);
     });
-    refuse_latents(coverage);
-    take_scales(coverage, given.per_token);
+    refuse(coverage, why_no_latents);
+    refuse(coverage, [&](AttentionSpec& spec) { return take_scale(spec, given.per_token); });
     if (take_cross_attention(coverage)) add_cross_attention(coverage.attentions);
     std::vector<ModelAttention> all;
     for (ModelAttention& attention : coverage.attentions) {

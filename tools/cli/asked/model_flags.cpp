@@ -19,6 +19,10 @@
 namespace attnsmith::cli {
 namespace {
 
+std::int64_t tensor_parallel(const Command& command) {
+    return command.integer("tensor-parallel", 1, 1 << 20, 1);
+}
+
 // What parse_model_options() takes; words may have several values.
 nlohmann::json model_words(const Command& command) {
     nlohmann::json object = nlohmann::json::object();
@@ -26,8 +30,7 @@ nlohmann::json model_words(const Command& command) {
         if (!command.has(flag_of(name))) continue;
         object[std::string(name)] = value_of(command, *problem::find_field(name));
     }
-    if (command.has("tensor-parallel"))
-        object["tensor_parallel"] = command.integer("tensor-parallel", 1, 1 << 20, 1);
+    if (command.has("tensor-parallel")) object["tensor_parallel"] = tensor_parallel(command);
     return object;
 }
 
@@ -47,12 +50,17 @@ std::optional<Engine> given_engine(const Command& command) {
     return engine;
 }
 
+void refuse_context_parallel_without_engine(const Command& command) {
+    if (command.knows("engine") && command.has("context-parallel") && !command.has("engine"))
+        throw BadUsage("--context-parallel is for --engine: add --engine vllm");
+}
+
 // vLLM divides the keys among GPUs that have the same heads.
-std::int64_t context_parallel(const Command& command, bool has_engine) {
-    if (!command.knows("context-parallel") || !command.has("context-parallel")) return 1;
+std::int64_t context_parallel(const Command& command) {
+    refuse_context_parallel_without_engine(command);
+    if (!command.knows("context-parallel")) return 1;
     const std::int64_t ranks = command.integer("context-parallel", 1, 1 << 20, 1);
-    if (!has_engine) throw BadUsage("--context-parallel is for --engine: add --engine vllm");
-    const std::int64_t gpus = command.integer("tensor-parallel", 1, 1 << 20, 1);
+    const std::int64_t gpus = tensor_parallel(command);
     if (gpus % ranks != 0)
         throw BadUsage(fmt::format("--context-parallel: {} does not divide --tensor-parallel, which is {}",
                                    ranks, gpus));
@@ -113,7 +121,7 @@ Model read_model(const Command& command, const std::string& path) {
 
 Coverage read_model_coverage(const Command& command, const std::string& path) {
     const std::optional<Engine> engine = given_engine(command);
-    const std::int64_t ranks = context_parallel(command, engine.has_value());
+    const std::int64_t ranks = context_parallel(command);
     const nlohmann::json words = model_words(command);
     const std::string text = read_model_text(path);
     return read_config(command, path, [&] {
@@ -131,8 +139,7 @@ std::string model_name(const std::string& path) {
 }
 
 void refuse_engine_without_model(const Command& command) {
-    if (command.knows("engine") && command.has("context-parallel") && !command.has("engine"))
-        throw BadUsage("--context-parallel is for --engine: add --engine vllm");
+    refuse_context_parallel_without_engine(command);
     if (command.knows("engine") && command.has("engine"))
         throw BadUsage("--engine is for --model: add --model FILE, the config.json that the engine serves");
 }
