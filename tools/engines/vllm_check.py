@@ -46,7 +46,7 @@ import time
 
 import seeded_models
 from greedy_tokens import FACTOR, LEAST_DECIDED, TOKENS, compare, differing_batches, noise_of, prompts_of, wrong_of
-from vllm_engines import Engine, Failed, matching, need_gpu, our_name, positive, run_tool
+from vllm_engines import Engine, Failed, folder_of_logs, matching, our_name, positive, run_tool
 
 PLANTED_MODELS = {"lost page": "llama-3.1", "wider window": "gemma-3", "swapped KV heads": "llama-3.1"}
 COMMON = {"max_model_len": 4096, "kv_cache_memory_bytes": 3 << 30, "gpu_memory_utilization": 0.05, "max_num_batched_tokens": 2048,
@@ -149,7 +149,7 @@ class Check:
                    None if others else "without VLLM_BATCH_INVARIANT no batch differs, so the check tells nothing")
         yield {"check": "invariance", "model": self.model, "batches": list(BATCHES), "different": batches,
                "steps_unlike_prefill": steps, "without": {"different": others, "steps_unlike_prefill": other_steps},
-               "problem": problem, "says": f"batches of {BATCHES}, of which {others} differ without the variable; "}
+               "problem": problem, "says": f"batches of {BATCHES}; without the variable {others} differ; "}
 
     def start(self):
         with tempfile.TemporaryDirectory(prefix="attnsmith-caches-") as caches:
@@ -241,10 +241,7 @@ def main(arguments=None):
     parser.add_argument("--logs", metavar="FOLDER", type=pathlib.Path)
     options = parser.parse_args(arguments)
     wanted = chosen(options)
-    need_gpu(options.tensor_parallel)
-    our_name()
-    options.logs = options.logs or pathlib.Path(tempfile.mkdtemp(prefix="attnsmith-vllm-logs-"))
-    options.logs.mkdir(parents=True, exist_ok=True)
+    options.logs = folder_of_logs(options.logs, options.tensor_parallel)
     rows, writing = [], threading.Lock()
 
     def write():

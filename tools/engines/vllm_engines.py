@@ -1,5 +1,6 @@
 """Engines of vLLM in processes of their own, so that two backends can take turns on one GPU, each with its own state."""
 
+import functools
 import importlib
 import itertools
 import json
@@ -8,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 #: From where each engine looks for a free port, so that engines that start together do not find the same one.
 _PORTS = itertools.count(20000 + os.getpid() % 100 * 100, 20)
@@ -74,6 +76,7 @@ class Engine:
         self.close()
 
 
+@functools.lru_cache(maxsize=None)  # vLLM takes long to import
 def our_name():
     """attnsmith's name in the vLLM that is installed, without importing the engine's parts. Raises Failed."""
     code = ("import attnsmith_vllm; attnsmith_vllm.register()\n"
@@ -117,6 +120,15 @@ def needs(name):
         return importlib.import_module(name)
     except ImportError as error:
         raise Failed(f"{name} is needed in {sys.executable}: {error}") from error
+
+
+def folder_of_logs(given, gpus=1):
+    """Where engines log: `given`, or a temporary folder. Raises Failed for what an engine needs and lacks."""
+    need_gpu(gpus)
+    our_name()
+    folder = given or pathlib.Path(tempfile.mkdtemp(prefix="attnsmith-vllm-logs-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def need_gpu(count=1):

@@ -29,7 +29,7 @@ import statistics
 import tempfile
 
 import seeded_models
-from vllm_engines import Engine, matching, need_gpu, our_name, positive, run_tool
+from vllm_engines import Engine, folder_of_logs, matching, our_name, positive, run_tool
 
 DECODES = [(1, 1024), (1, 8192), (1, 32768), (32, 1024), (32, 8192), (32, 32768), (256, 1024), (256, 8192)]
 PREFILLS = [2048, 16384]
@@ -107,8 +107,9 @@ def run(options, dtype, folder, report):
     engines = {}
     try:
         for name, backend in backends.items():
-            engines[name] = Engine(options.logs / f"speed-{dtype}-{name}.log", model=str(folder), backend=backend, kv_cache_dtype=dtype, compilation_config={
-                "mode": 0, "cudagraph_mode": options.graphs}, **OPTIONS)
+            engines[name] = Engine(
+                options.logs / f"speed-{dtype}-{name}.log", model=str(folder), backend=backend, kv_cache_dtype=dtype,
+                compilation_config={"mode": 0, "cudagraph_mode": options.graphs}, **OPTIONS)
         starts = {name: engine.wait() for name, engine in engines.items()}
         for engine in engines.values():
             engine.pin(cores=sorted(os.sched_getaffinity(0))[-CORES:])
@@ -150,10 +151,7 @@ def main(arguments=None):
     parser.add_argument("--logs", metavar="FOLDER", type=pathlib.Path)
     options = parser.parse_args(arguments)
     options.cases = matching(options.cases, [case.name for case in cases()], "--cases")
-    need_gpu()
-    our_name()
-    options.logs = options.logs or pathlib.Path(tempfile.mkdtemp(prefix="attnsmith-vllm-logs-"))
-    options.logs.mkdir(parents=True, exist_ok=True)
+    options.logs = folder_of_logs(options.logs)
     report = {"schema": "attnsmith.vllm-speed/2", "rows": [], "starts": {}}
     with tempfile.TemporaryDirectory(prefix="attnsmith-vllm-") as folder:
         model = seeded_models.write("llama-3.1", pathlib.Path(folder) / "model", **seeded_models.LLAMA_8B)

@@ -140,25 +140,15 @@ class Worker:
         """Microseconds of the host for the attention's metadata of a decode step, after fill()."""
         runner = self.engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
         builders = [group.get_metadata_builder(0) for groups in runner.attn_groups for group in groups]
-        spent = [0.0]
-
-        def timed(build):
-            def call(*arguments, **words):
-                begin = time.perf_counter()
-                try:
-                    return build(*arguments, **words)
-                finally:
-                    spent[0] += time.perf_counter() - begin
-            return call
-
+        spent = []
         for builder in builders:
-            builder.build = timed(builder.build)
+            builder.build = timed(builder.build, spent.append)
         try:
             self.decode(steps)
         finally:
             for builder in builders:
                 del builder.build
-        return 1e6 * spent[0] / steps
+        return 1e6 * sum(spent) / steps
 
     def _generate(self, prompts, tokens, **words):
         params = self.sampling(temperature=0, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, detokenize=False, **words)
@@ -186,25 +176,32 @@ def covered(ranges):
     return total
 
 
+def timed(function, add):
+    """The function, each call of which adds its seconds."""
+    @functools.wraps(function)
+    def call(*arguments, **words):
+        begin = time.perf_counter()
+        try:
+            return function(*arguments, **words)
+        finally:
+            add(time.perf_counter() - begin)
+
+    return call
+
+
 def time_attnsmith():
-    """{"import_s", "prepare_s", "kernels"}: what an engine's start takes within attnsmith. The last two are of the engine that
-    starts next in this process."""
+    """{"import_s", "prepare_s"}: what an engine's start takes within attnsmith. The last is of the engine that starts next in this
+    process."""
     import vllm.model_executor.layers.attention.mla_attention  # noqa: F401  # which the backend imports, too
     import vllm.v1.attention.backends.mla.prefill.registry  # noqa: F401
     start = time.perf_counter()
     from attnsmith.vllm import _dense, _layers, _metadata, _mla  # noqa: F401
-    times = {"import_s": time.perf_counter() - start, "prepare_s": 0.0, "kernels": 0}
-    prepared = _layers.prepared
+    times = {"import_s": time.perf_counter() - start, "prepare_s": 0.0}
 
-    @functools.wraps(prepared)
-    def timed(*arguments):
-        begin = time.perf_counter()
-        sets = prepared(*arguments)
-        times["prepare_s"] += time.perf_counter() - begin
-        times["kernels"] += sum(map(len, sets))
-        return sets
+    def add(seconds):
+        times["prepare_s"] += seconds
 
-    _layers.prepared = _metadata.prepared = timed
+    _layers.prepared = _metadata.prepared = timed(_layers.prepared, add)
     return times
 
 
