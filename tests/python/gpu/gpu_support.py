@@ -1,5 +1,6 @@
 """What the GPU tests share: random tensors, an fp64 reference that shares no code with the kernels, and comparison."""
 
+import importlib.metadata
 import math
 import unittest
 
@@ -9,6 +10,14 @@ except ImportError:
     torch = None
 
 DEVICE = "cuda"
+
+
+def version_of(package):
+    """That of an installed package, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def why_not():

@@ -11,7 +11,6 @@ import argparse
 import collections
 import concurrent.futures
 import faulthandler
-import importlib.metadata
 import json
 import pathlib
 import subprocess
@@ -122,15 +121,9 @@ def outcome_of_all(suite, jobs):
     return total
 
 
-def version_of(package):
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def write_ledger(path, sources, outcome, seconds):
     import torch
+    from gpu_support import version_of
     versions = dict(filter(all, ((name, version_of(name)) for name in ("torch", "transformers", "kernels", "jax", "vllm"))))
     outcomes = ("passed", "failed", "skipped")
     groups = {name: {key: counts.get(key, 0) for key in outcomes} for name, counts in sorted(outcome["cases"].items())}

@@ -3,7 +3,6 @@ has a table. Each class runs in a process of its own, so that the two do not mee
 
 import contextlib
 import dataclasses
-import importlib.metadata
 import pathlib
 import sys
 import tempfile
@@ -11,7 +10,7 @@ import types
 import unittest
 import unittest.mock
 
-from gpu_support import DEVICE, GpuTest, torch
+from gpu_support import DEVICE, GpuTest, torch, version_of
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))  # last, since files there have names of files here
 
@@ -28,10 +27,7 @@ _OURS = [f"attnsmith.vllm{name}" for name in ("", "._cache", "._common", "._cont
 
 def installed():
     """The release of the vLLM that is installed, or None."""
-    try:
-        return importlib.metadata.version("vllm")
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return version_of("vllm")
 
 
 def _no_group():
