@@ -277,7 +277,7 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
                                        rms_norm_eps: float, cos_sin_cache: torch.Tensor, is_neox: bool,
                                        kv_cache: torch.Tensor, layer_slot_mapping: torch.Tensor) -> None:
         """RMS norms of each head of Q and K, then as do_rope_and_kv_cache_update(). qkv: [tokens, (heads + 2 * kv_heads) *
-        head_size], of which nothing changes. q_out: the queries that the attention reads. k_out is written only where the
+        head_size], which is only read. q_out: the queries that the attention reads. k_out is written only where the
         attention reads it; else K is in the cache alone."""
         heads = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         q, k, v = torch.split(qkv.view(qkv.shape[0], -1, self.head_size), heads, dim=1)

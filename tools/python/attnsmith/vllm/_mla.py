@@ -21,7 +21,7 @@ from ._layers import Float8, Words
 from ._metadata import bound_of, part_of_context
 
 _KV_CACHE_DTYPES = [word for word in _layers.KV_CACHE_DTYPES if not _layers.storage_of(word).is_per_token]
-#: Requests with at most so many new tokens are computed as decodes, over the latents.
+#: Requests with no more new tokens than this are computed as decodes, over the latents.
 _LONGEST_DECODE = 128
 
 
