@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import types
 import unittest
 import unittest.mock
@@ -41,10 +42,11 @@ class Capability(tuple):
     minor = property(lambda self: self[1])
 
 
-def config_of(**model):
+def config_of(block_size=None, **model):
     """What attnsmith reads of a VllmConfig."""
     spaces = types.SimpleNamespace
-    return spaces(model_config=spaces(**{"dtype": torch.bfloat16, "use_mla": False, **model}), attention_config=spaces(
+    model = {"dtype": torch.bfloat16, "use_mla": False, **model}
+    return spaces(model_config=spaces(**model), cache_config=spaces(block_size=block_size), attention_config=spaces(
         mla_prefill_backend=None, use_non_causal=False), compilation_config=spaces(static_forward_context={}),
         parallel_config=spaces(cp_kv_cache_interleave_size=1, dcp_comm_backend="ag_rs", decode_context_parallel_size=1,
                                use_ubatching=False),
@@ -211,6 +213,11 @@ class Chosen(unittest.TestCase):
             with self.assertRaisesRegex(NotImplementedError, "causal for some requests"):
                 vllm_cases.builder_of(backend).build(0, common)
 
+    def test_a_diffusion_model_is_refused_when_its_layers_are_made(self):
+        with release(NEWEST, config_of(is_diffusion=True)) as (backend, _):
+            with self.assertRaisesRegex(NotImplementedError, "causal for some requests"):
+                vllm_cases.impl_of(backend, vllm_cases.DENSE[0], "cpu")
+
 
 @unittest.skipIf(torch is None, "PyTorch is not installed")
 class Dense(unittest.TestCase):
@@ -270,9 +277,9 @@ class Dense(unittest.TestCase):
             self.assertEqual(copy.tolist(), [5.0] * 8)
 
     def built(self, backend, config, layers=(), parts=1):
-        from attnsmith.vllm import _metadata
+        from attnsmith.vllm import _layers, _metadata
         patch = unittest.mock.patch.object
-        with patch(_metadata, "prepared", lambda *_: []), patch(_metadata, "part_of_context", lambda: (parts, 0)):
+        with patch(_layers, "prepared", lambda *_: []), patch(_metadata, "part_of_context", lambda: (parts, 0)):
             return backend.get_builder_cls()(types.SimpleNamespace(block_size=16), list(layers), config, torch.device("cpu"))
 
     def test_what_a_builder_can_do_depends_on_the_configuration(self):
@@ -283,6 +290,17 @@ class Dense(unittest.TestCase):
             config = config_of()
             config.parallel_config.use_ubatching = True
             self.assertFalse(self.built(backend, config).supports_update_block_table)
+
+    def test_a_cache_that_vllm_throws_away_is_let_go(self):
+        """When the builders of another one are made."""
+        with release(NEWEST) as (backend, _), standing_in():
+            driven, config = vllm_cases.drive(backend, vllm_cases.DENSE[0], "cpu"), config_of()
+            config.compilation_config.static_forward_context["layer"] = types.SimpleNamespace(impl=driven.impl)
+            memory = weakref.ref(driven.inputs[3])
+            driven.inputs = ()
+            self.built(backend, config, ["layer"])
+            gc.collect()
+            self.assertIsNone(memory())
 
     def test_a_draft_without_a_causal_mask_is_prepared(self):
         """Its configuration says so, and the engine's, which the builder has, does not."""
@@ -544,6 +562,87 @@ class Start(unittest.TestCase):
             with unittest.mock.patch.object(_layers, "default_runtime", lambda: types.SimpleNamespace(prepare_set=refuse)):
                 with self.assertRaisesRegex(attnsmith.Unsupported, "model.layers.3: attention: no kernel"):
                     _layers.prepared([("model.layers.3: attention", {"op": "attention"})], torch.device("cuda", 0))
+
+    @contextlib.contextmanager
+    def engine(self, prepare, config):
+        """An engine whose process has chosen a GPU. Gives its backend and _layers."""
+        with release(NEWEST, config) as (backend, _), contextlib.ExitStack() as stack:
+            from attnsmith.vllm import _layers
+            runtime = types.SimpleNamespace(prepare_set=prepare)
+            for place, name, value in ((_layers, "default_runtime", lambda: runtime), (torch.cuda, "is_initialized", lambda: True),
+                                       (torch.cuda, "current_device", lambda: 1)):
+                stack.enter_context(unittest.mock.patch.object(place, name, value))
+            yield backend, _layers
+
+    def test_kernels_compile_while_weights_load(self):
+        """They begin when a layer is made, once for all equal layers, and stay loaded as long as the layers live."""
+        class Kernels:
+            pass
+
+        made = []
+
+        def prepare(**words):
+            kernels = Kernels()
+            made.append((words["device"], words["op"], words.get("page_size"), weakref.ref(kernels)))
+            return kernels
+
+        for block_size, page_size in ((32, 32), (None, 16)):
+            made.clear()
+            with self.subTest(block_size), self.engine(prepare, config_of(block_size=block_size)) as (backend, _):
+                impls = [vllm_cases.impl_of(backend, vllm_cases.DENSE[0], "cpu") for _ in range(3)]
+                self.wait_for_kernels()
+                self.assertEqual(sorted(one[:3] for one in made), [(1, "append", page_size), (1, "attention", page_size)])
+                gc.collect()
+                self.assertTrue(all(kernels() is not None for *_, kernels in made))
+                impls.clear()
+                gc.collect()
+                self.assertFalse(any(kernels() is not None for *_, kernels in made))
+
+    @staticmethod
+    def wait_for_kernels():
+        for thread in threading.enumerate():
+            if thread.name == "attnsmith: kernels":
+                thread.join()
+
+    def test_what_begins_are_the_requests_of_the_builder(self):
+        prepare, config = unittest.mock.Mock(), config_of(block_size=16)
+        with self.engine(prepare, config) as (backend, _layers):
+            for name, case in enumerate(vllm_cases.DENSE):
+                if case.dtype == torch.bfloat16:
+                    impl = vllm_cases.impl_of(backend, case, "cpu")
+                    config.compilation_config.static_forward_context[name] = types.SimpleNamespace(impl=impl)
+            self.wait_for_kernels()
+            begun = [call.kwargs for call in prepare.call_args_list]
+            prepare.reset_mock()
+            _layers.prepared(_layers.requests_of(config, config.compilation_config.static_forward_context, 16), torch.device("cuda"))
+        for call in prepare.call_args_list:
+            self.assertIn(call.kwargs, begun)
+        self.assertEqual(prepare.call_count, len(begun))
+
+    def test_what_cannot_be_prepared_is_told_by_the_builder(self):
+        config = config_of(block_size=16)
+        with self.engine(unittest.mock.Mock(side_effect=attnsmith.Unsupported("no kernel")), config) as (backend, _layers):
+            layer = types.SimpleNamespace(impl=vllm_cases.impl_of(backend, vllm_cases.DENSE[0], "cpu"))
+            config.compilation_config.static_forward_context["layer"] = layer
+            with self.assertRaisesRegex(attnsmith.Unsupported, "layer: the cache's update: no kernel"):
+                _layers.prepared(_layers.requests_of(config, ["layer"], 16), torch.device("cuda"))
+
+    def test_nothing_begins_before_the_process_has_chosen_a_gpu(self):
+        prepare = unittest.mock.Mock()
+        with self.engine(prepare, config_of(block_size=16)) as (backend, _):
+            with unittest.mock.patch.object(torch.cuda, "is_initialized", lambda: False):
+                vllm_cases.impl_of(backend, vllm_cases.DENSE[0], "cpu")
+        self.assertEqual(prepare.call_count, 0)
+
+    def test_latent_layers_begin_too(self):
+        prepare, config = unittest.mock.Mock(), config_of(block_size=16, use_mla=True)
+        with self.engine(prepare, config) as (backend, _):
+            from attnsmith.vllm import _mla
+            fields = vars(vllm_cases.latent_impl(backend, "auto"))
+            with unittest.mock.patch.object(_mla.MLACommonImpl, "__init__", lambda self, *_, **__: vars(self).update(fields)):
+                layer = backend.get_impl_cls()(vllm_cases.HEADS, 80, 0.1, 1, None, None, "auto", None, "decoder", None)
+            self.wait_for_kernels()
+            self.assertEqual(prepare.call_count, len(list(layer.requests(16, config))))
 
     @unittest.skipUnless(FAKE_CUDA, "ATTNSMITH_FAKE_CUDA is not set")
     def test_kernels_are_compiled_when_the_builder_is_made(self):

@@ -79,9 +79,7 @@ class Engine:
 @functools.lru_cache(maxsize=None)  # vLLM takes long to import
 def our_name():
     """attnsmith's name in the vLLM that is installed, without importing the engine's parts. Raises Failed."""
-    code = ("import attnsmith_vllm; attnsmith_vllm.register()\n"
-            "from vllm.v1.attention.backends.registry import AttentionBackendEnum as names\n"
-            "print(attnsmith_vllm.NAME if attnsmith_vllm.NAME in names.__members__ else 'CUSTOM')")
+    code = "import attnsmith_vllm; attnsmith_vllm.register(); print(attnsmith_vllm.backend_name())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no error"]

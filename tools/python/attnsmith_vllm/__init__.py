@@ -31,6 +31,12 @@ def register() -> None:
                      "has registered that. Leave that plugin out of VLLM_PLUGINS to use attnsmith.")
 
 
+def backend_name() -> str:
+    """What vLLM calls the backend that register() has made known: a member of its AttentionBackendEnum."""
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+    return NAME if NAME in AttentionBackendEnum.__members__ else str(AttentionBackendEnum.CUSTOM.name)
+
+
 def _register(registry: Any) -> Optional[str]:
     """The name under which the backend is known now; None if it could not have one."""
     members = registry.AttentionBackendEnum

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, List
 
 import torch
-from attnsmith_vllm import NAME
+from attnsmith_vllm import backend_name
 from vllm.v1.attention.backend import MultipleOf
-from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 
 class CommonBackend:
@@ -17,8 +16,7 @@ class CommonBackend:
 
     @staticmethod
     def get_name() -> str:
-        """A member of vLLM's enum: "ATTNSMITH" in releases that can add one, else "CUSTOM"."""
-        return NAME if NAME in AttentionBackendEnum.__members__ else "CUSTOM"
+        return backend_name()
 
     @staticmethod
     def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> List[Any]:

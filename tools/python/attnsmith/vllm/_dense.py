@@ -126,6 +126,8 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
             raise NotImplementedError(f"attnsmith: sinks {tuple(sinks.shape)}; one for each of the {num_heads} heads is needed")
         self._given_sinks = self.sinks = sinks
         config = get_current_vllm_config_or_none()
+        if config is not None and getattr(config.model_config, "is_diffusion", False):
+            _layers.refuse_causal_by_request()
         self._may_be_non_causal = config is not None and _uses_non_causal(config)  # of a draft, the engine's may not say so
         self.storage = Storage(None, "none") if attn_type in _ENCODERS else _layers.storage_of(kv_cache_dtype)
         self._consistency = _layers.consistency()
@@ -134,7 +136,8 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
                 if value is not None:
                     raise NotImplementedError(f"attnsmith: {name} with decode context parallelism is not supported")
             self._context_parallel = ContextParallel()
-        self._of_cache: Tuple[Any, Any, Any, Optional[CacheViews]] = (None, None, None, None)
+        self.forget_cache()
+        self._begun = _layers.begin(self, config)
 
     def process_weights_after_loading(self, act_dtype: torch.dtype) -> None:
         """Kernels read sinks as fp32. Captured graphs keep the copy."""
@@ -209,6 +212,10 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
             views = views_of(cache, layer, self.head_size, self.storage)
             self._of_cache = cache, layer._k_scale, layer._v_scale, views
         return views
+
+    def forget_cache(self) -> None:
+        """Lets go of the cache of the last call, whose memory vLLM may want back."""
+        self._of_cache: Tuple[Any, Any, Any, Optional[CacheViews]] = (None, None, None, None)
 
     def forward(self, layer: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor,
                 attn_metadata: Optional[AttnsmithMetadata], output: torch.Tensor,

@@ -3,9 +3,11 @@ starts. The calls in _dense.py and _mla.py need no others."""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, NoReturn, Optional, Tuple
 
 import torch
 import vllm.envs as envs
@@ -16,6 +18,7 @@ from ..runtime import default_runtime
 from ..words import Consistency
 
 Words = Dict[str, Any]  # of a request
+Key = Tuple[Tuple[str, Any], ...]  # the same, hashable
 Float8 = Literal["e4m3", "e5m2"]
 
 #: Words of vLLM's kv_cache_dtype, and what they store.
@@ -25,6 +28,10 @@ _PLAIN = {"float16": torch.float16, "half": torch.float16, "bfloat16": torch.bfl
 KV_CACHE_DTYPES = ("auto", "float16", "bfloat16", *_FP8, *_PER_TOKEN)
 _DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 SCALE_BYTES = 4  # of a token and head, fp32
+_PAGE_SIZE = 16  # vLLM's default
+#: What begin() started, by device and request, as long as a layer keeps it: layers of one kind share it.
+_begun: weakref.WeakValueDictionary[Tuple[int, Key], Begun] = weakref.WeakValueDictionary()
+_beginning = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -97,28 +104,64 @@ def alignment_of(*columns: int, item: int) -> int:
     return alignment
 
 
-def requests_of(vllm_config: Any, layer_names: Iterable[str], page_size: int) -> Iterator[Tuple[str, Words]]:
-    """What these layers prepare when the engine starts, each with the layer's name. Those of other backends prepare nothing."""
+def impls_of(vllm_config: Any, layer_names: Iterable[str]) -> Iterator[Tuple[str, Any]]:
+    """attnsmith's implementation of each of these layers that has one, with the layer's name."""
     layers = vllm_config.compilation_config.static_forward_context
     for name in layer_names:
-        requests = getattr(getattr(layers.get(name), "impl", None), "requests", None)
-        for what, words in requests(page_size, vllm_config) if requests is not None else ():
+        impl = getattr(layers.get(name), "impl", None)
+        if hasattr(impl, "requests"):
+            yield name, impl
+
+
+def requests_of(vllm_config: Any, layer_names: Iterable[str], page_size: int) -> Iterator[Tuple[str, Words]]:
+    """What these layers prepare when the engine starts, each with the layer's name. Those of other backends prepare nothing."""
+    for name, impl in impls_of(vllm_config, layer_names):
+        for what, words in impl.requests(page_size, vllm_config):
             yield f"{name}: {what}", words
 
 
-def prepared(requests: Iterable[Tuple[str, Mapping[str, Any]]], device: torch.device) -> List[KernelSet]:
+class Begun:
+    """Kernels that a thread prepares, so that they compile while the engine loads its weights. They stay loaded as long as this
+    lives; prepared() then finds them, or waits for them."""
+
+    def __init__(self, device: int, words: Words) -> None:
+        self._kernels: Optional[KernelSet] = None
+        threading.Thread(target=self._prepare, args=(device, words), name="attnsmith: kernels").start()
+
+    def _prepare(self, device: int, words: Words) -> None:
+        try:
+            self._kernels = default_runtime().prepare_set(device=device, **words)
+        except Exception:
+            pass  # prepared() asks for the same, and raises it
+
+
+def begin(impl: Any, vllm_config: Optional[Any]) -> List[Begun]:
+    """What to keep with a layer. The page size may turn out to be another one; kernels do not depend on it."""
+    if vllm_config is None or not torch.cuda.is_initialized():  # no engine, or one that does not say yet where
+        return []
+    device, begun = torch.cuda.current_device(), []
+    for _, words in impl.requests(vllm_config.cache_config.block_size or _PAGE_SIZE, vllm_config):
+        with _beginning:
+            one = _begun.get((device, _key_of(words)))
+            if one is None:
+                one = _begun[device, _key_of(words)] = Begun(device, words)
+        begun.append(one)
+    return begun
+
+
+def prepared(requests: Iterable[Tuple[str, Words]], device: torch.device) -> List[KernelSet]:
     """Every kernel that these requests may need, compiled or taken from the cache, and loaded. They stay loaded as long as the
     results live.
 
     requests: what each is for, and its words. Equal ones are prepared once, different ones in parallel.
     Raises Unsupported with what it is for, CompileError, KernelMissing, DriverError, LibraryMissing.
     """
-    distinct: Dict[Tuple[Tuple[str, Any], ...], str] = {}
+    distinct: Dict[Key, str] = {}
     for what, words in requests:
-        distinct.setdefault(tuple(sorted(words.items())), what)
+        distinct.setdefault(_key_of(words), what)
     index = torch.cuda.current_device() if device.index is None else device.index
 
-    def prepare(words: Tuple[Tuple[str, Any], ...]) -> KernelSet:
+    def prepare(words: Key) -> KernelSet:
         try:
             return default_runtime().prepare_set(device=index, **dict(words))
         except Unsupported as error:
@@ -129,6 +172,16 @@ def prepared(requests: Iterable[Tuple[str, Mapping[str, Any]]], device: torch.de
     with ThreadPoolExecutor(len(distinct)) as pool:  # all of them, so that a failed start has recorded what it asks for
         started = [pool.submit(prepare, words) for words in distinct]
     return [one.result() for one in started]
+
+
+def _key_of(words: Words) -> Key:
+    return tuple(sorted(words.items()))
+
+
+def refuse_causal_by_request() -> NoReturn:
+    """Of diffusion language models. Raises NotImplementedError."""
+    raise NotImplementedError("attnsmith: a mask that is causal for some requests only is not supported; choose another attention "
+                              "backend for this model or speculative method")
 
 
 def why_not_planned(words: Mapping[str, Any], capability: Tuple[int, int]) -> Optional[str]:

@@ -11,7 +11,7 @@ from vllm.config import VllmConfig
 from vllm.v1.attention.backend import (AttentionCGSupport, AttentionMetadata, AttentionMetadataBuilder,
                                        CommonAttentionMetadata)
 
-from ._layers import prepared, requests_of
+from . import _layers
 
 _EXACT = 16  # bounds to here are not rounded: a decode step's queries, with those of a draft
 
@@ -74,17 +74,19 @@ class AttnsmithMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
             self.supports_draft_decode_metadata_update = False
         if getattr(vllm_config.parallel_config, "use_ubatching", False):  # parts of a batch have other lengths
             self.supports_update_block_table = False
-        layers = vllm_config.compilation_config.static_forward_context
-        pairs = [getattr(getattr(layers.get(name), "impl", None), "sinks_and_copies", None) for name in layer_names]
-        self._sinks: List[Tuple[torch.Tensor, torch.Tensor]] = [pair for pair in pairs if pair is not None]
-        self._kernels = prepared(requests_of(vllm_config, layer_names, kv_cache_spec.block_size), device)
+        impls = [impl for _, impl in _layers.impls_of(vllm_config, layer_names)]
+        for impl in impls:
+            impl.forget_cache()  # vLLM makes another one now
+        self._sinks: List[Tuple[torch.Tensor, torch.Tensor]] = [
+            impl.sinks_and_copies for impl in impls if impl.sinks_and_copies is not None]
+        requests = _layers.requests_of(vllm_config, layer_names, kv_cache_spec.block_size)
+        self._kernels = _layers.prepared(requests, device)
 
     def build(self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata,
               fast_build: bool = False) -> AttnsmithMetadata:
         common = common_attn_metadata
         if isinstance(common.causal, torch.Tensor):
-            raise NotImplementedError("attnsmith: a mask that is causal for some requests only is not supported; choose "
-                                      "another attention backend for this speculative method")
+            _layers.refuse_causal_by_request()
         if self._sinks:  # weights may have been written in their places since
             given, copies = zip(*self._sinks)
             with torch.no_grad():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Iterator, List, Optional, Tuple, Union
 
 import torch
+from vllm.config import get_current_vllm_config_or_none
 from vllm.model_executor.layers.attention.mla_attention import (MLACommonBackend, MLACommonDecodeMetadata, MLACommonImpl,
                                                                 MLACommonMetadata, MLACommonMetadataBuilder,
                                                                 QueryLenSupport)
@@ -113,6 +114,7 @@ class AttnsmithMLAImpl(MLACommonImpl):  # type: ignore[misc]
         self.supports_quant_query_input = False  # queries stay in 16 bits
         self.storage = _layers.storage_of(kv_cache_dtype)
         self._consistency = _layers.consistency()
+        self._begun = _layers.begin(self, get_current_vllm_config_or_none())
 
     def requests(self, page_size: int, vllm_config: Any) -> Iterator[Tuple[str, Words]]:
         """What this layer prepares when the engine starts."""
