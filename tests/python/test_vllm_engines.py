@@ -48,10 +48,10 @@ class Protocol(unittest.TestCase):
     def test_commands_and_answers(self):
         with Engine(self.worker.with_name("log"), worker=self.worker, model="here") as engine:
             self.assertEqual(engine.wait(), {"backends": ["AttnsmithImpl"]})
-            self.assertEqual(engine.decode(steps=3), {"do": "decode", "steps": 3})
+            self.assertEqual(engine.decode(steps=3, do="all"), {"do": "decode", "words": {"steps": 3, "do": "all"}})
             with self.assertRaisesRegex(Failed, "refused"):
                 engine.refuse()
-            self.assertEqual(engine.decode(steps=4)["steps"], 4)
+            self.assertEqual(engine.decode(steps=4)["words"], {"steps": 4})
             with self.assertRaisesRegex(Failed, "ended with 3; see .*log"):
                 engine.end()
 
@@ -199,7 +199,7 @@ class Timed(unittest.TestCase):
         times, device = vllm_speed.measured({"peer": Engine()}, case, 3)
         self.assertEqual((times, device), ({"peer": [0.5, 0.5]}, {"peer": {"device": 2.0, "metadata": 0.5}}))
         self.assertEqual([name for name, _ in asked], ["fill", "decode", "decode", "decode", "profile", "metadata", "finish"])
-        self.assertEqual(asked[4][1], {"do": "decode", "parts": vllm_speed.PARTS, "steps": 16})
+        self.assertEqual(asked[4][1], {"method": "decode", "parts": vllm_speed.PARTS, "steps": 16})
 
     def test_kernels_of_attention(self):
         names = ["attention_wgmma_bf16", "flash::prepare_varlen", "nvjet_gemm", "reshape_and_cache_flash_kernel", "attnsmith_append"]

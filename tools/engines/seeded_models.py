@@ -19,15 +19,16 @@ VOCABULARY = 32000
 class Shape:
     """config: a class of transformers; sizes: what its config has besides the sizes that all share. peer: the backend of vLLM
     that the tokens are compared with. sinks: the attention gets sinks, which no dense model of vLLM has. overrides: of the config
-    that vLLM reads, where it does not know what this transformers writes. q_norm: what the weights of the norms of queries are, for
-    a model whose scale is 1: with logits of a standard deviation of 16, bf16 alone decides most tokens."""
+    that vLLM reads, where it does not know what this transformers writes. scaled: ends of weights' names, and what those weights are
+    multiplied by: with logits of a standard deviation of 6 (gpt-oss's YaRN) or 16 (Gemma 4's scale of 1) bf16 alone decides most
+    tokens."""
 
     config: str
     sizes: dict
     peer: str = "FLASH_ATTN"
     sinks: bool = False
     overrides: dict = dataclasses.field(default_factory=dict)
-    q_norm: float = 1.0
+    scaled: dict = dataclasses.field(default_factory=dict)
 
 
 def _gqa(heads, kv_heads, head_dim, **more):
@@ -47,7 +48,8 @@ SHAPES = {
     "gemma-3": Shape("Gemma3TextConfig", _gqa(8, 4, 256, sliding_window=256, layer_types=_MIXED)),
     "gemma-4": Shape("Gemma4TextConfig", _gqa(8, 4, 256, sliding_window=256, layer_types=_MIXED, global_head_dim=512,
                                               vocab_size_per_layer_input=VOCABULARY), peer="TRITON_ATTN",
-                     overrides={"global_head_dim": 512, "allow_global_per_layer_attribute_access": True}, q_norm=1 / 16),
+                     overrides={"global_head_dim": 512, "allow_global_per_layer_attribute_access": True},
+                     scaled={"q_norm.weight": 1 / 16}),
     "deepseek-v2-lite": Shape("DeepseekV2Config", {
         "num_attention_heads": 16, "num_key_value_heads": 16, "kv_lora_rank": 512, "q_lora_rank": None, "qk_nope_head_dim": 128,
         "qk_rope_head_dim": 64, "v_head_dim": 128, "first_k_dense_replace": 4, "n_routed_experts": 4, "n_shared_experts": 1},
@@ -55,7 +57,7 @@ SHAPES = {
     "few-tokens": Shape("LlamaConfig", _gqa(16, 4, 128, rope_parameters=_LLAMA_3, vocab_size=64)),
     # Every token goes to every expert: one that bf16 sends elsewhere would say nothing of attention.
     "gpt-oss": Shape("GptOssConfig", _gqa(64, 8, 64, sliding_window=128, layer_types=_MIXED, num_local_experts=4,
-                                          num_experts_per_tok=4, intermediate_size=1024)),
+                                          num_experts_per_tok=4, intermediate_size=1024), scaled={"q_proj.weight": 1 / 4}),
     "dense-sinks": Shape("LlamaConfig", _gqa(64, 8, 64), sinks=True),
 }
 #: Llama 3.1 8B but for its number of layers.
@@ -87,8 +89,9 @@ def write(name, folder, seed=0, layers=4, **sizes):
             if tensor.dim() > 1 or weight.endswith(".sinks"):
                 std = STD if tensor.dim() > 1 else SINK_STD
                 tensor.copy_(std * torch.randn(tensor.shape, generator=generator, device="cuda"))
-            elif weight.endswith("q_norm.weight"):
-                tensor.mul_(SHAPES[name].q_norm)
+            for end, factor in SHAPES[name].scaled.items():
+                if weight.endswith(end):
+                    tensor.mul_(factor)
         if config.tie_word_embeddings:  # else the residual of a token's own embedding decides the next one
             model.get_input_embeddings().weight.mul_(TIED)
     weights = {name: tensor.cpu() for name, tensor in model.state_dict().items()

@@ -44,7 +44,7 @@ class Engine:
 
         def call(**words):
             self.wait()
-            self._process.stdin.write(json.dumps({"do": name, **words}) + "\n")
+            self._process.stdin.write(json.dumps({"do": name, "words": words}) + "\n")
             self._process.stdin.flush()
             return self._answer()
 

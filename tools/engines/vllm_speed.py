@@ -82,7 +82,7 @@ def measured(engines, case, rounds):
             engine.fill(**case.fill)
     try:
         times = by_turns(engines, case.method, case.words, math.ceil(case.rounds * rounds))
-        totals = {name: engine.profile(do=case.method, parts=PARTS, **case.words) for name, engine in engines.items()}
+        totals = {name: engine.profile(method=case.method, parts=PARTS, **case.words) for name, engine in engines.items()}
         host = {name: {"metadata": engine.metadata(steps=STEPS)} if case.fill else {} for name, engine in engines.items()}
     finally:
         for engine in engines.values():

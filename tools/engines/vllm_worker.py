@@ -126,12 +126,12 @@ class Worker:
         self.running.clear()
         return time.perf_counter() - start
 
-    def profile(self, do, parts, **words):
+    def profile(self, method, parts, **words):
         """Microseconds in which kernels run while another method does its work, as the profiler of torch sees them. parts: {name:
         regular expression of kernels}; kernels that overlap count once."""
         from torch.profiler import ProfilerActivity, profile
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-            getattr(self, do)(**words)
+            getattr(self, method)(**words)
         events = [event for event in profiler.events() if event.device_type == self.torch.autograd.DeviceType.CUDA]
         return {part: covered((event.time_range.start, event.time_range.end) for event in events
                               if re.search(pattern, event.name)) for part, pattern in parts.items()}
@@ -283,7 +283,7 @@ def main():
         return 1
     for line in sys.stdin:
         command = json.loads(line)
-        answer(lambda: getattr(workers[0], command.pop("do"))(**command))
+        answer(lambda: getattr(workers[0], command["do"])(**command["words"]))
     return 0
 
 

@@ -55,7 +55,7 @@ for architecture in ARCHITECTURES:
                 model.set_attn_implementation("flash_attention_2")
                 calls.clear()
                 flash = (model(tokens, attention_mask=mask).logits[seen] - wanted).abs().max().item()
-            except (KeyError, ValueError) as error:  # KeyError: of a kernel of the hub that was not there before
+            except (ImportError, KeyError, ValueError) as error:  # of a kernel of the hub that is not there, or was not before
                 told[architecture][kind] = str(error)
                 continue
         told[architecture][kind] = [eager, flash, sorted(set(calls)), len(calls)]
