@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "attnsmith/attnsmith.h"
-#include "engine/reports/features.hpp"
 #include "problem/json_text.hpp"
+#include "reports/features.hpp"
 
 namespace attnsmith::c_api {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cubins/missing_kernel.hpp"
+#include "cubins/missing_kernel.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/request/problem.hpp"
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "attnsmith/runtime.hpp"
-#include "engine/cubins/missing_kernel.hpp"
-#include "engine/cubins/needed_kernels.hpp"
+#include "cubins/missing_kernel.hpp"
+#include "cubins/needed_kernels.hpp"
 #include "engine/prewarm.hpp"
 #include "engine/runtime_impl.hpp"
 

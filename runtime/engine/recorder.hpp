@@ -10,8 +10,8 @@
 #include <unordered_set>
 
 #include "cache/files/per_process.hpp"
-#include "engine/settings/log.hpp"
 #include "problem/request/problem.hpp"
+#include "settings/log.hpp"
 
 namespace attnsmith::engine {
 

@@ -160,7 +160,7 @@ class Help(CliTest):
 
     def test_variables(self):
         """Those that the library reads are explained, and no others."""
-        read = set(re.findall(r'"((?:ATTNSMITH|AWS)_\w+)"', (REPOSITORY / "runtime/engine/settings/environment.cpp").read_text()))
+        read = set(re.findall(r'"((?:ATTNSMITH|AWS)_\w+)"', (REPOSITORY / "runtime/settings/environment.cpp").read_text()))
         self.assertEqual(set(re.findall(r"(?m)^  ((?:ATTNSMITH|AWS)_\w+)", self.run_cli("--help").out)), read)
 
     def test_verbosity(self):

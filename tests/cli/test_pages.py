@@ -237,7 +237,7 @@ class Plans(CliTest):
 
 class Models(CliTest):
     def test_types_are_those_of_the_reader(self):
-        source = (REPOSITORY / "runtime/problem/model/types.cpp").read_text(encoding="utf-8")
+        source = (REPOSITORY / "runtime/models/types.cpp").read_text(encoding="utf-8")
         known = dict(re.findall(r'\{"([^"]+)", (\w+)\}', source.partition("kKnown[]")[2].partition("};")[0]))
         refused = set(re.findall(r'\{"([^"]+)",\s', source.partition("kRefused[]")[2].partition("};")[0]))
         self.assertGreater(len(known), 150)

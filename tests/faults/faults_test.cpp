@@ -11,7 +11,7 @@
 #include "attnsmith/runtime.hpp"
 #include "cache/faulty_file_system.hpp"
 #include "cache/fixture.hpp"
-#include "engine/cubins/cubins.hpp"
+#include "cubins/cubins.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
 #include "support/catch.hpp"

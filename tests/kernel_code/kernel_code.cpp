@@ -24,7 +24,7 @@
 
 #include "cache/digest/sha256.hpp"
 #include "compiler/cubin_info.hpp"
-#include "engine/cubins/translation_unit.hpp"
+#include "cubins/translation_unit.hpp"
 #include "families/traits.hpp"
 #include "kernel_code/code_sections.hpp"
 #include "kernel_code/every_kernel.hpp"

@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "cache/fixture.hpp"
-#include "engine/cubins/cubins.hpp"
+#include "cubins/cubins.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
 #include "support/nvrtc.hpp"

@@ -15,10 +15,10 @@
 #include "attnsmith/error.hpp"
 #include "cache/remote/address.hpp"
 #include "cache/remote/http.hpp"
-#include "engine/cubins/remotes.hpp"
-#include "engine/reports/cache_json.hpp"
-#include "engine/reports/remote_health.hpp"
-#include "engine/settings/environment.hpp"
+#include "cubins/remotes.hpp"
+#include "reports/cache_json.hpp"
+#include "reports/remote_health.hpp"
+#include "settings/environment.hpp"
 
 namespace attnsmith::test {
 

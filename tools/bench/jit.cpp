@@ -6,12 +6,12 @@
 #include "bench/child.hpp"
 #include "bench/temporary_directory.hpp"
 #include "compiler/nvrtc.hpp"
+#include "cubins/translation_unit.hpp"
 #include "driver/api.hpp"
 #include "driver/device.hpp"
-#include "engine/cubins/translation_unit.hpp"
-#include "engine/settings/environment.hpp"
 #include "engine/tuning_files.hpp"
 #include "planner/plan.hpp"
+#include "settings/environment.hpp"
 
 namespace attnsmith::bench {
 namespace {

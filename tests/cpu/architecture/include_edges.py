@@ -1,8 +1,8 @@
 """Which part of the tree may include which: the rules, and a checker over a tree's #include lines.
 
-The parts are folders. `problem <- families <- planner`; `compiler` and `driver` depend on nothing of ours but the public
-headers, and `cache` not even on those; `engine` joins all; `c_api`, the C ABI, lies over it, and nothing includes it;
-`tools` and `tests` come after. Each family of kernels has a folder in `families`, which the registry alone includes: a
+The parts are folders. `problem <- families <- planner`, and `problem <- models`; `compiler` and `driver` depend on nothing of ours
+but the public headers, and `cache` not even on those; `settings <- cubins <- engine <- reports` join all; nothing includes `c_api`,
+the C ABI; `tools` and `tests` come after. Each family of kernels has a folder in `families`, which the registry alone includes: a
 family knows what all share, and no other family. Within a part, too, folders include each other in one direction, and so
 do units, a header and its source file. The checker returns one line of text a violation and knows nothing of the compiler: a
 missing file is a violation, too.
@@ -15,11 +15,15 @@ import re
 PARTS = {
     "runtime/include/attnsmith": "public",
     "runtime/problem": "problem",
+    "runtime/models": "models",
     "runtime/families": "families",
     "runtime/planner": "planner",
     "runtime/compiler": "compiler",
     "runtime/driver": "driver",
+    "runtime/settings": "settings",
+    "runtime/cubins": "cubins",
     "runtime/engine": "engine",
+    "runtime/reports": "reports",
     "runtime/c_api": "c_api",
     "cache": "cache",
     "kernel_templates": "templates",
@@ -32,18 +36,23 @@ PARTS = {
 MAY_INCLUDE = {
     "public": set(),
     "problem": {"public"},
+    "models": {"problem", "public"},
     "families": {"problem", "public", "abi"},
     "planner": {"families", "problem", "public", "abi"},
     "compiler": {"public"},
     "driver": {"public"},
     "cache": set(),
-    "engine": {"cache", "compiler", "driver", "planner", "families", "problem", "public", "abi"},
-    "c_api": {"engine", "cache", "driver", "problem", "public"},
+    "settings": {"cache", "compiler", "problem", "public"},
+    "cubins": {"settings", "cache", "compiler", "driver", "planner", "families", "problem", "public"},
+    "engine": {"cubins", "settings", "cache", "compiler", "driver", "planner", "families", "problem", "public", "abi"},
+    "reports": {"engine", "cubins", "settings", "cache", "families", "problem", "public"},
+    "c_api": {"reports", "problem", "public"},
     "abi": set(),
     "templates": {"abi"},
-    "tools": {"engine", "cache", "compiler", "driver", "planner", "families", "problem", "public", "abi"},
-    "tests": {"tools", "engine", "cache", "compiler", "driver", "planner", "families", "problem", "public", "abi",
-              "templates"},
+    "tools": {"reports", "engine", "cubins", "settings", "models", "cache", "compiler", "driver", "planner", "families", "problem",
+              "public", "abi"},
+    "tests": {"tools", "reports", "engine", "cubins", "settings", "models", "cache", "compiler", "driver", "planner", "families",
+              "problem", "public", "abi", "templates"},
 }
 
 # What includes the folders of single families: themselves, the list of them, and tests of one.

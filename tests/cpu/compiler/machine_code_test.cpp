@@ -12,7 +12,7 @@
 
 #include "abi/attention_persistent.h"
 #include "compiler/cubin_info.hpp"
-#include "engine/cubins/translation_unit.hpp"
+#include "cubins/translation_unit.hpp"
 #include "families/attention_mma/kernel.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 #include "families/source.hpp"

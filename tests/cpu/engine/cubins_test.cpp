@@ -6,7 +6,7 @@
 
 #include "attnsmith/version.hpp"
 #include "cache/fixture.hpp"
-#include "engine/cubins/cubins.hpp"
+#include "cubins/cubins.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
 #include "problem/expect.hpp"

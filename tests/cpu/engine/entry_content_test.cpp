@@ -8,8 +8,8 @@
 
 #include "cache/fixture.hpp"
 #include "compiler/cubin_info.hpp"
-#include "engine/cubins/cubin_entry.hpp"
-#include "engine/cubins/cubins.hpp"
+#include "cubins/cubin_entry.hpp"
+#include "cubins/cubins.hpp"
 #include "families/source.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"

@@ -1,12 +1,12 @@
 // What `attnsmith cache explain` says of a hit and of a miss.
-#include "engine/reports/explain.hpp"
+#include "reports/explain.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "engine/reports/kernel_list.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
+#include "reports/kernel_list.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;

@@ -6,7 +6,7 @@
 
 #include "compiler/embedded.hpp"
 #include "compiler/environment.hpp"
-#include "engine/cubins/cubins.hpp"
+#include "cubins/cubins.hpp"
 #include "families/family.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"

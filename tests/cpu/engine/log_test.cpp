@@ -1,5 +1,5 @@
 // A log line is one line of plain text, whatever it speaks of.
-#include "engine/settings/log.hpp"
+#include "settings/log.hpp"
 
 #include <vector>
 

@@ -13,9 +13,9 @@
 #include "attnsmith/runtime.hpp"
 #include "cache/fixture.hpp"
 #include "cache/signing/system_ed25519.hpp"
-#include "engine/cubins/store_options.hpp"
-#include "engine/settings/environment.hpp"
+#include "cubins/store_options.hpp"
 #include "problem/expect.hpp"
+#include "settings/environment.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "cache/fixture.hpp"
-#include "engine/cubins/cubins.hpp"
+#include "cubins/cubins.hpp"
 #include "engine/fake_runtime.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"

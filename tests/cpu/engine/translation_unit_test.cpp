@@ -1,5 +1,5 @@
 // What a kernel's translation unit says of it, beside its constants.
-#include "engine/cubins/translation_unit.hpp"
+#include "cubins/translation_unit.hpp"
 
 #include <fmt/format.h>
 

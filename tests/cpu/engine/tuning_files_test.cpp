@@ -8,9 +8,9 @@
 #include <fstream>
 
 #include "attnsmith/runtime.hpp"
-#include "engine/settings/environment.hpp"
 #include "planner/tuning_json.hpp"
 #include "problem/expect.hpp"
+#include "settings/environment.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;

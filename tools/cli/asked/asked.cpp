@@ -10,9 +10,9 @@
 #include "cli/asked/model_flags.hpp"
 #include "cli/asked/read_document.hpp"
 #include "cli/program/files.hpp"
-#include "problem/coverage/coverage.hpp"
+#include "models/coverage/coverage.hpp"
+#include "models/options.hpp"
 #include "problem/json_text.hpp"
-#include "problem/model/options.hpp"
 
 namespace attnsmith::cli {
 namespace {

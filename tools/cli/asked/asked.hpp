@@ -11,7 +11,7 @@
 #include "attnsmith/coverage.hpp"
 #include "attnsmith/runtime.hpp"
 #include "cli/program/command.hpp"
-#include "engine/settings/environment.hpp"
+#include "settings/environment.hpp"
 
 namespace attnsmith::cli {
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "attnsmith/error.hpp"
-#include "problem/coverage/coverage.hpp"
-#include "problem/model/options.hpp"
+#include "models/coverage/coverage.hpp"
+#include "models/options.hpp"
 #include "problem/request/problem.hpp"
 
 namespace attnsmith::cli {

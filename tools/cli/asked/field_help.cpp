@@ -7,11 +7,11 @@
 #include <optional>
 #include <vector>
 
+#include "models/options.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
 #include "problem/compute_capability.hpp"
 #include "problem/json_text.hpp"
-#include "problem/model/options.hpp"
 #include "problem/request/problem.hpp"
 #include "problem/spelling.hpp"
 

@@ -12,8 +12,8 @@
 #include "cli/asked/field_flags.hpp"
 #include "cli/asked/read_document.hpp"
 #include "cli/program/files.hpp"
-#include "problem/coverage/coverage.hpp"
-#include "problem/model/options.hpp"
+#include "models/coverage/coverage.hpp"
+#include "models/options.hpp"
 #include "problem/spelling.hpp"
 
 namespace attnsmith::cli {

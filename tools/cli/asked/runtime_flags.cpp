@@ -11,11 +11,11 @@
 #include "cli/program/byte_size.hpp"
 #include "cli/program/files.hpp"
 #include "cli/program/output.hpp"
-#include "engine/cubins/remotes.hpp"
-#include "engine/reports/cache_directories.hpp"
-#include "engine/reports/unreadable.hpp"
-#include "engine/settings/signing_keys.hpp"
+#include "cubins/remotes.hpp"
 #include "problem/vocabulary.hpp"
+#include "reports/cache_directories.hpp"
+#include "reports/unreadable.hpp"
+#include "settings/signing_keys.hpp"
 
 namespace attnsmith::cli {
 namespace {

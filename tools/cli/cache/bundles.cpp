@@ -12,9 +12,9 @@
 #include "cli/outcome/conclude.hpp"
 #include "cli/program/interrupt.hpp"
 #include "cli/program/output.hpp"
-#include "engine/reports/cache_json.hpp"
-#include "engine/reports/unreadable.hpp"
-#include "engine/settings/signing_keys.hpp"
+#include "reports/cache_json.hpp"
+#include "reports/unreadable.hpp"
+#include "settings/signing_keys.hpp"
 
 namespace attnsmith::cli {
 namespace {

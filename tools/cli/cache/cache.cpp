@@ -7,8 +7,8 @@
 #include "cli/cache/commands.hpp"
 #include "cli/commands.hpp"
 #include "cli/program/output.hpp"
-#include "engine/cubins/store_options.hpp"
-#include "engine/reports/cache_directories.hpp"
+#include "cubins/store_options.hpp"
+#include "reports/cache_directories.hpp"
 
 namespace attnsmith::cli {
 namespace {

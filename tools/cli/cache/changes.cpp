@@ -8,10 +8,10 @@
 #include "cli/cache/commands.hpp"
 #include "cli/program/byte_size.hpp"
 #include "cli/program/output.hpp"
-#include "engine/reports/cache_json.hpp"
-#include "engine/reports/deletions.hpp"
-#include "engine/reports/kernel_list.hpp"
-#include "engine/reports/public_reports.hpp"
+#include "reports/cache_json.hpp"
+#include "reports/deletions.hpp"
+#include "reports/kernel_list.hpp"
+#include "reports/public_reports.hpp"
 
 namespace attnsmith::cli {
 namespace {

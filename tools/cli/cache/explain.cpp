@@ -10,13 +10,13 @@
 #include "cli/commands.hpp"
 #include "cli/outcome/conclude.hpp"
 #include "cli/program/output.hpp"
-#include "engine/reports/cache_json.hpp"
-#include "engine/reports/explain.hpp"
-#include "engine/reports/kernel_list.hpp"
-#include "engine/reports/public_reports.hpp"
-#include "engine/reports/unreadable.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/vocabulary.hpp"
+#include "reports/cache_json.hpp"
+#include "reports/explain.hpp"
+#include "reports/kernel_list.hpp"
+#include "reports/public_reports.hpp"
+#include "reports/unreadable.hpp"
 
 namespace attnsmith::cli {
 namespace {

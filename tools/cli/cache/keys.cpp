@@ -6,7 +6,7 @@
 #include "attnsmith/cache.hpp"
 #include "cli/cache/commands.hpp"
 #include "cli/program/output.hpp"
-#include "engine/reports/cache_json.hpp"
+#include "reports/cache_json.hpp"
 
 namespace attnsmith::cli {
 namespace {

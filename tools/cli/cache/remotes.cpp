@@ -16,9 +16,9 @@
 #include "cli/program/interrupt.hpp"
 #include "cli/program/output.hpp"
 #include "cli/program/progress.hpp"
-#include "engine/cubins/remotes.hpp"
-#include "engine/reports/cache_json.hpp"
-#include "engine/reports/unreadable.hpp"
+#include "cubins/remotes.hpp"
+#include "reports/cache_json.hpp"
+#include "reports/unreadable.hpp"
 
 namespace attnsmith::cli {
 namespace {

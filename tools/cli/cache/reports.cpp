@@ -12,12 +12,12 @@
 #include "cli/cache/commands.hpp"
 #include "cli/cache/prometheus.hpp"
 #include "cli/program/output.hpp"
-#include "engine/reports/cache_directories.hpp"
-#include "engine/reports/cache_json.hpp"
-#include "engine/reports/kernel_list.hpp"
-#include "engine/reports/public_reports.hpp"
-#include "engine/reports/unreadable.hpp"
-#include "engine/settings/entry_times.hpp"
+#include "reports/cache_directories.hpp"
+#include "reports/cache_json.hpp"
+#include "reports/kernel_list.hpp"
+#include "reports/public_reports.hpp"
+#include "reports/unreadable.hpp"
+#include "settings/entry_times.hpp"
 
 namespace attnsmith::cli {
 namespace {

@@ -14,8 +14,8 @@
 #include "cache/signing/system_ed25519.hpp"
 #include "cli/program/command.hpp"
 #include "cli/program/output.hpp"
-#include "engine/reports/remote_health.hpp"
-#include "engine/settings/signing_keys.hpp"
+#include "reports/remote_health.hpp"
+#include "settings/signing_keys.hpp"
 
 namespace attnsmith::cli {
 namespace {

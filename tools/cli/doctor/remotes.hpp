@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "cli/doctor/finding.hpp"
-#include "engine/reports/kernel_list.hpp"
-#include "engine/settings/environment.hpp"
+#include "reports/kernel_list.hpp"
+#include "settings/environment.hpp"
 
 namespace attnsmith::cli {
 

@@ -14,16 +14,16 @@
 #include "cli/doctor/variables.hpp"
 #include "cli/program/output.hpp"
 #include "compiler/nvrtc.hpp"
-#include "engine/cubins/store_options.hpp"
-#include "engine/reports/cache_directories.hpp"
-#include "engine/reports/kernel_list.hpp"
-#include "engine/reports/unreadable.hpp"
-#include "engine/settings/environment.hpp"
+#include "cubins/store_options.hpp"
 #include "engine/tuning_files.hpp"
 #include "families/traits.hpp"
 #include "problem/compute_capability.hpp"
 #include "problem/failure.hpp"
 #include "problem/spelling.hpp"
+#include "reports/cache_directories.hpp"
+#include "reports/kernel_list.hpp"
+#include "reports/unreadable.hpp"
+#include "settings/environment.hpp"
 
 namespace attnsmith::cli {
 namespace {

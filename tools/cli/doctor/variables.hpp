@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cli/doctor/finding.hpp"
-#include "engine/settings/environment.hpp"
+#include "settings/environment.hpp"
 
 namespace attnsmith::cli {
 

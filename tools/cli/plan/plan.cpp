@@ -14,8 +14,8 @@
 #include "cli/outcome/conclude.hpp"
 #include "cli/plan/text.hpp"
 #include "cli/program/output.hpp"
-#include "engine/settings/environment.hpp"
 #include "problem/json_text.hpp"
+#include "settings/environment.hpp"
 
 namespace attnsmith::cli {
 namespace {

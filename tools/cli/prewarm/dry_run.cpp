@@ -9,8 +9,8 @@
 #include "cli/outcome/conclude.hpp"
 #include "cli/program/output.hpp"
 #include "engine/prewarm.hpp"
-#include "engine/reports/explain.hpp"
 #include "engine/runtime_impl.hpp"
+#include "reports/explain.hpp"
 
 namespace attnsmith::cli {
 namespace {

@@ -12,14 +12,14 @@
 #include "cli/program/interrupt.hpp"
 #include "cli/program/output.hpp"
 #include "cli/program/progress.hpp"
-#include "engine/cubins/needed_kernels.hpp"
-#include "engine/cubins/store_options.hpp"
+#include "cubins/needed_kernels.hpp"
+#include "cubins/store_options.hpp"
 #include "engine/runtime_impl.hpp"
-#include "engine/settings/environment.hpp"
-#include "engine/settings/signing_keys.hpp"
 #include "engine/tuning_files.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/request_fields.hpp"
+#include "settings/environment.hpp"
+#include "settings/signing_keys.hpp"
 
 namespace attnsmith::cli {
 namespace {

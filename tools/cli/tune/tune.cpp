@@ -23,10 +23,10 @@
 #include "cli/program/progress.hpp"
 #include "cli/tune/report.hpp"
 #include "engine/runtime_impl.hpp"
-#include "engine/settings/environment.hpp"
 #include "families/registry/registry.hpp"
 #include "planner/tuning_json.hpp"
 #include "problem/json_text.hpp"
+#include "settings/environment.hpp"
 
 namespace attnsmith::cli {
 namespace {
