@@ -4,12 +4,15 @@
 #include <cstddef>
 #include <mutex>
 #include <optional>
+#include <variant>
 
 #include "abi/attention_arguments.h"
 #include "attnsmith/runtime.hpp"
 #include "engine/held.hpp"
 #include "engine/runtime_impl.hpp"
 #include "engine/tensor_maps.hpp"
+#include "ops/operand_checks.hpp"
+#include "ops/operands.hpp"
 #include "planner/launch.hpp"
 #include "problem/limits.hpp"
 #include "problem/tensors/operands.hpp"
@@ -52,9 +55,13 @@ struct Call::Impl {
     void* workspace = nullptr;  // null of op merge, which needs none
     families::Split split{};
     std::vector<Step> steps;
-    std::optional<problem::OperandChecks> operands;  // nothing of op merge and op append
+    std::optional<ops::OperandChecks> operands;  // nothing of op merge and op append
     mutable std::mutex status_mutex;
     mutable std::unique_ptr<driver::HostMemory> status_word;  // of status(), once it is asked for
+
+    // A call of these operands with the caller's workspace, or one of its own.
+    static std::shared_ptr<Impl> of(const std::shared_ptr<const Kernel::Impl>& kernel,
+                                    const problem::Operands& operands, const Workspace* given);
 
     // The caller's, where there is one, else memory of its own; where the launch will find its status.
     void take_workspace(const Workspace* given, std::size_t needed);
@@ -63,6 +70,25 @@ struct Call::Impl {
                    const planner::Launch& launch);
     void add(const engine::LoadedKernel& loaded, std::int64_t ctas, families::Bound bound);
 };
+
+std::shared_ptr<Call::Impl> Call::Impl::of(const std::shared_ptr<const Kernel::Impl>& prepared,
+                                           const problem::Operands& operands, const Workspace* given) {
+    const problem::BoundShape shape = ops::check_operands(held(prepared, "Kernel").plan.problem, operands);
+    const auto call = std::make_shared<Impl>();
+    call->kernel = Kernel::Impl::for_bounds(prepared, shape);
+    const planner::Plan& plan = call->kernel->plan;
+    const planner::Launch launch = planner::launch_of(plan, shape);
+    planner::check_grid(plan, launch);
+    if (const std::int64_t bytes = launch.workspace.bytes; bytes > 0) {
+        call->take_workspace(given, static_cast<std::size_t>(bytes));
+        if (given != nullptr) ops::check_workspace(plan.problem, call->workspace, bytes, operands);
+    }
+    if (const auto* const attention = std::get_if<problem::AttentionOperands>(&operands))
+        call->operands.emplace(plan.problem, attention->tensors, attention->batch, call->workspace,
+                               launch.workspace.bytes);
+    call->add_steps(planner::context_of(plan, shape, launch), {operands, call->workspace}, launch);
+    return call;
+}
 
 void Call::Impl::take_workspace(const Workspace* given, std::size_t needed) {
     if (given != nullptr) {
@@ -229,74 +255,32 @@ std::size_t Kernel::workspace_bytes(std::int64_t batch, std::int64_t q_tokens,
 }
 
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch) const {
-    return bind_to(tensors, batch, nullptr);
+    Call call;
+    call.impl_ = Call::Impl::of(impl_, problem::AttentionOperands{tensors, batch}, nullptr);
+    return call;
 }
 
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const {
-    return bind_to(tensors, batch, &workspace);
-}
-
-Call Kernel::bind_to(const AttentionTensors& tensors, const Batch& batch, const Workspace* given) const {
-    const problem::BoundShape shape = problem::check_operands(held(impl_, "Kernel").plan.problem,
-                                                              problem::AttentionOperands{tensors, batch});
-    const std::shared_ptr<const Impl>& of_bounds = Impl::for_bounds(impl_, shape);
-    const Impl& kernel = *of_bounds;
-    const planner::Launch launch = planner::launch_of(kernel.plan, shape);
-    planner::check_grid(kernel.plan, launch);
-    const auto needed = static_cast<std::size_t>(launch.workspace.bytes);
-
     Call call;
-    call.impl_ = std::make_shared<Call::Impl>();
-    call.impl_->kernel = of_bounds;
-    call.impl_->take_workspace(given, needed);
-    void* const workspace = call.impl_->workspace;
-    if (given != nullptr)
-        problem::check_workspace(kernel.plan.problem, workspace, launch.workspace.bytes, tensors, batch);
-
-    call.impl_->operands.emplace(kernel.plan.problem, tensors, batch, workspace, launch.workspace.bytes);
-    call.impl_->add_steps(planner::context_of(kernel.plan, shape, launch),
-                          families::AttentionBinding{tensors, batch, workspace}, launch);
+    call.impl_ = Call::Impl::of(impl_, problem::AttentionOperands{tensors, batch}, &workspace);
     return call;
 }
 
 Call Kernel::bind(const AppendTensors& tensors, const Batch& batch) const {
-    return bind_to(tensors, batch, nullptr);
+    Call call;
+    call.impl_ = Call::Impl::of(impl_, problem::AppendOperands{tensors, batch}, nullptr);
+    return call;
 }
 
 Call Kernel::bind(const AppendTensors& tensors, const Batch& batch, Workspace workspace) const {
-    return bind_to(tensors, batch, &workspace);
-}
-
-Call Kernel::bind_to(const AppendTensors& tensors, const Batch& batch, const Workspace* given) const {
-    const Impl& kernel = held(impl_, "Kernel");
-    const problem::Problem& problem = kernel.plan.problem;
-    const problem::BoundShape shape =
-        problem::check_operands(problem, problem::AppendOperands{tensors, batch});
-    const planner::Launch launch = planner::launch_of(kernel.plan, shape);
-    planner::check_grid(kernel.plan, launch);
     Call call;
-    call.impl_ = std::make_shared<Call::Impl>();
-    call.impl_->kernel = impl_;
-    call.impl_->take_workspace(given, static_cast<std::size_t>(launch.workspace.bytes));
-    void* const workspace = call.impl_->workspace;
-    if (given != nullptr)
-        problem::check_workspace(problem, workspace, launch.workspace.bytes, tensors, batch);
-    call.impl_->add_steps(planner::context_of(kernel.plan, shape, launch),
-                          families::AppendBinding{tensors, batch, workspace}, launch);
+    call.impl_ = Call::Impl::of(impl_, problem::AppendOperands{tensors, batch}, &workspace);
     return call;
 }
 
 Call Kernel::bind(const MergeTensors& tensors) const {
-    const Impl& kernel = held(impl_, "Kernel");
-    const problem::Problem& problem = kernel.plan.problem;
-    const problem::BoundShape shape = problem::check_operands(problem, problem::MergeOperands{tensors});
-    const planner::Launch launch = planner::launch_of(kernel.plan, shape);
-    planner::check_grid(kernel.plan, launch);
     Call call;
-    call.impl_ = std::make_shared<Call::Impl>();
-    call.impl_->kernel = impl_;
-    call.impl_->add_steps(planner::context_of(kernel.plan, shape, launch), families::MergeBinding{tensors},
-                          launch);
+    call.impl_ = Call::Impl::of(impl_, problem::MergeOperands{tensors}, nullptr);
     return call;
 }
 

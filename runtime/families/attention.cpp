@@ -22,7 +22,7 @@ AttentionConstants attention_constants(const AttentionSpec& spec) {
             .index = spec.index_dtype,
             .head_dim_qk = static_cast<int>(problem::key_dim(spec)),
             .head_dim_vo = static_cast<int>(problem::value_dim(spec)),
-            .latent = spec.op == Op::mla,
+            .latent = problem::is_latent(spec),
             .paged = spec.kv == KvStorage::paged,
             .softcap = spec.softcap.has_value(),
             .alibi = spec.alibi,

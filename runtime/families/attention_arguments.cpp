@@ -59,7 +59,7 @@ void set_latent_strides(abi::AttentionArguments& a, const AttentionSpec& spec,
 // Those of scales that tokens have: the axes of keys, or of latents, and then perhaps blocks of columns.
 void set_scale_strides(abi::AttentionArguments& a, const AttentionSpec& spec,
                        const AttentionTensors& tensors) {
-    const bool latent = spec.op == Op::mla;
+    const bool latent = problem::is_latent(spec);
     const TokenStrides k =
         latent ? latent_strides(tensors.k_scale, spec) : key_strides(tensors.k_scale, spec);
     a.k_scale_batch_stride = k.batch, a.k_scale_token_stride = k.token, a.k_scale_head_stride = k.head;
@@ -75,7 +75,7 @@ void set_strides(abi::AttentionArguments& a, const AttentionSpec& spec, const At
     const TokenStrides q = token_strides(tensors.q, ragged_q), o = token_strides(tensors.o, ragged_q);
     a.q_batch_stride = q.batch, a.q_token_stride = q.token, a.q_head_stride = q.head;
     a.o_batch_stride = o.batch, a.o_token_stride = o.token, a.o_head_stride = o.head;
-    if (spec.op == Op::mla) {
+    if (problem::is_latent(spec)) {
         set_latent_strides(a, spec, tensors, ragged_q);
     } else {
         set_key_strides(a, key_strides(tensors.k, spec));
@@ -103,15 +103,14 @@ abi::Divisor divisor(std::int64_t value) { return abi::divisor_of(static_cast<st
 
 }  // namespace
 
-abi::AttentionArguments attention_arguments(const LaunchContext& context, const AttentionBinding& binding,
+abi::AttentionArguments attention_arguments(const LaunchContext& context, const Binding& binding,
                                             const QueryTiles& tiles) {
     const AttentionSpec& spec = context.problem.spec;
     const problem::BoundShape& shape = context.shape;
-    const AttentionTensors& tensors = binding.tensors;
-    const Batch& batch = binding.batch;
+    const auto& [tensors, batch] = binding.as<problem::AttentionOperands>();
     abi::AttentionArguments a{};
     a.q = tensors.q.data;
-    const bool latent = spec.op == Op::mla;
+    const bool latent = problem::is_latent(spec);
     a.k = latent ? tensors.kpe.data : tensors.k.data;
     a.v = latent ? tensors.k.data : tensors.v.data;
     a.q_pe = tensors.q_pe.data;
@@ -164,7 +163,7 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     return a;
 }
 
-std::span<const AddressSlot> attention_addresses(Op op) {
+std::span<const AddressSlot> attention_addresses(const AttentionSpec& spec) {
     using problem::Operand;
     using Arguments = abi::AttentionArguments;
     static constexpr AddressSlot kOfAttention[] = {{offsetof(Arguments, q), Operand::q},
@@ -187,7 +186,7 @@ std::span<const AddressSlot> attention_addresses(Op op) {
                                              {offsetof(Arguments, v_scale), Operand::k_scale}};
     static_assert(problem::kOperands == 11 && std::size(kOfAttention) == 9 && std::size(kOfMla) == 8,
                   "an operand of an op has a slot here, or a launch cannot replace its address");
-    if (op == Op::mla) return kOfMla;
+    if (problem::is_latent(spec)) return kOfMla;
     return kOfAttention;
 }
 

@@ -10,11 +10,11 @@
 namespace attnsmith::families {
 
 // `tiles`: those that the kernel has, whose group may be a part of the attention's.
-abi::AttentionArguments attention_arguments(const LaunchContext& context, const AttentionBinding& binding,
+abi::AttentionArguments attention_arguments(const LaunchContext& context, const Binding& binding,
                                             const QueryTiles& tiles);
 
 // Where the struct has the addresses that a launch may replace; likewise one that begins with it.
-std::span<const AddressSlot> attention_addresses(Op op);
+std::span<const AddressSlot> attention_addresses(const AttentionSpec& spec);
 
 // Sets what a launch in shares reads, with so many query tiles of all KV heads at most. Leaves any other
 // launch's arguments alone.

@@ -18,21 +18,17 @@
 
 namespace attnsmith::families {
 
-// What the caller binds, by op; checked.
-struct AttentionBinding {
-    const AttentionTensors& tensors;
-    const Batch& batch;
-    void* workspace;  // laid out as LaunchContext has it
+// What the caller binds, checked, and the workspace, laid out as LaunchContext has it.
+struct Binding {
+    const problem::Operands& operands;
+    void* workspace = nullptr;
+
+    // REQUIRES: they are of an op that binds these.
+    template <class Bound>
+    const Bound& as() const {
+        return std::get<Bound>(operands);
+    }
 };
-struct MergeBinding {
-    const MergeTensors& tensors;
-};
-struct AppendBinding {
-    const AppendTensors& tensors;
-    const Batch& batch;
-    void* workspace;  // of the status alone
-};
-using Binding = std::variant<AttentionBinding, MergeBinding, AppendBinding>;
 
 // A struct of abi/ as bytes, at a multiple of 64, which tensor maps need.
 class ArgumentBlock {

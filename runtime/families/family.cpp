@@ -4,21 +4,6 @@
 
 namespace attnsmith::families {
 
-std::string_view to_string(Role role) {
-    switch (role) {
-        case Role::attention:
-            return "attention";
-        case Role::widen:
-            return "widen";
-        case Role::merge_splits:
-        case Role::merge_states:
-            return "merge";
-        case Role::append:
-            return "append";
-    }
-    return "?";
-}
-
 std::optional<std::string> Family::refusal(const AttentionSpec&, const SmTraits&) const {
     return std::nullopt;
 }
@@ -30,6 +15,10 @@ std::vector<Candidate> Family::candidates(const AttentionSpec& spec, const SmTra
         return {};
     }
     return serving(spec, sm, tuning, rejected);
+}
+
+bool Family::needs(const KernelConfig& kernel, Role other) const {
+    return other == Role::merge_splits && takes(kernel, SplitPolicy::chunks);
 }
 
 std::vector<KernelConfig> Family::tunable(const AttentionSpec&, const SmTraits&) const { return {}; }

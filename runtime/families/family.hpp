@@ -16,19 +16,11 @@
 #include "families/traits.hpp"
 #include "families/tuning.hpp"
 #include "families/work.hpp"
+#include "problem/role.hpp"
 
 namespace attnsmith::families {
 
-// What a kernel does in a plan.
-enum class Role : std::uint8_t {
-    attention,
-    widen,         // before an attention: widens keys and values of 8 bits into the workspace
-    merge_splits,  // behind a split attention: joins what its splits left in the workspace
-    merge_states,  // of op merge: joins the caller's attention states
-    append         // of op append: writes new tokens into a cache
-};
-
-std::string_view to_string(Role role);  // as plans call it: "attention", "widen", "merge", "append"
+using problem::Role;
 
 // A kernel of a kernel set, and for which sizes it is there.
 struct Candidate {
@@ -81,8 +73,9 @@ class Family {
     // Whether keys can be divided for the kernel like that; or left whole, with SplitPolicy::none.
     virtual bool takes(const KernelConfig&, SplitPolicy policy) const { return policy == SplitPolicy::none; }
 
-    // Whether an attention reads keys and values that were widened into the workspace before it.
-    virtual bool reads_widened(const KernelConfig&) const { return false; }
+    // Whether a launch of the kernel may need another step of its op: one before it, or what joins its
+    // chunks.
+    virtual bool needs(const KernelConfig& kernel, Role other) const;
 
     // Keys that an attention's running softmax takes at a time, where rows are cut at absolute positions.
     virtual int softmax_keys(const KernelConfig&) const { return 0; }

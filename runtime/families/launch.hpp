@@ -8,7 +8,7 @@
 #include "families/traits.hpp"
 #include "problem/ceil_div.hpp"
 #include "problem/request/problem.hpp"
-#include "problem/tensors/tensors.hpp"
+#include "problem/tensors/bound_shape.hpp"
 
 namespace attnsmith::families {
 

@@ -46,10 +46,9 @@ Extent TiledAttention::extent(const KernelConfig& kernel, const LaunchContext& c
 Bound TiledAttention::bind(const KernelConfig& kernel, const LaunchContext& context,
                            const Binding& binding) const {
     const QueryTiles tiles = query_tiles(context.shape, context.problem.group_size(), kernel.tile_q());
-    abi::AttentionArguments arguments =
-        attention_arguments(context, std::get<AttentionBinding>(binding), tiles);
+    abi::AttentionArguments arguments = attention_arguments(context, binding, tiles);
     set_share(context, kernel.tile_kv(), extent(kernel, context).items, arguments);
-    return {.arguments = ArgumentBlock(arguments), .addresses = attention_addresses(context.problem.spec.op)};
+    return {.arguments = ArgumentBlock(arguments), .addresses = attention_addresses(context.problem.spec)};
 }
 
 }  // namespace attnsmith::families

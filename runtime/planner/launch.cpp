@@ -7,6 +7,7 @@
 #include "abi/attention_arguments.h"
 #include "abi/attention_cuts.h"
 #include "abi/widen_arguments.h"
+#include "ops/op.hpp"
 #include "planner/split.hpp"
 #include "problem/ceil_div.hpp"
 
@@ -106,14 +107,15 @@ std::int64_t partial_rows(const Plan& plan, const problem::BoundShape& shape, co
 }
 
 // Behind the zeroed bytes the partial results: of as many chunks as any smaller bounds have, or those of each
-// share. Op append has the status alone; op merge needs none.
+// share.
 families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundShape& shape,
                                        const Split& split) {
     const AttentionSpec& spec = plan.problem.spec;
     families::WorkspaceLayout layout{.rows = shape.q_tokens * spec.q_heads};
-    if (plan.find(Role::append) != nullptr) layout.bytes = abi::kZeroedBytes;
-    if (plan.find(Role::attention) == nullptr) return layout;
-    layout.partial_o_offset = layout.partial_ml_offset = layout.bytes = abi::kZeroedBytes;
+    const ops::OpTraits& op = ops::op_traits(spec.op);
+    if (op.has_status) layout.bytes = abi::kZeroedBytes;
+    if (!op.divides_keys) return layout;
+    layout.partial_o_offset = layout.partial_ml_offset = layout.bytes;
     if (split.policy == SplitPolicy::shares) {
         const SharePlaces places = share_places(plan, shape);
         layout.share_places = places.count;
@@ -160,7 +162,7 @@ families::LaunchContext context_of(const Plan& plan, const problem::BoundShape& 
 
 Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
     Launch launch;
-    if (plan.find(Role::attention) != nullptr) launch.split = split_of(plan, shape);
+    if (ops::op_traits(plan.problem.spec.op).divides_keys) launch.split = split_of(plan, shape);
     launch.workspace = workspace_of(plan, shape, launch.split);
     const families::LaunchContext context = context_of(plan, shape, launch);
     for (const Step& step : plan.steps)
@@ -172,19 +174,13 @@ void check_grid(const Plan& plan, const Launch& launch) {
     std::int64_t items = 0;
     for (const families::Extent& extent : launch.extents) items = std::max(items, extent.items);
     if (items <= kMostCtas) return;
-    const std::int64_t heads = plan.problem.spec.q_heads;
-    if (const Step* merge = plan.find(Role::merge_states)) {
-        const std::int64_t rows = merge->kernel.tile_q();
-        throw InvalidRequest(
-            "q_tokens", std::to_string(launch.workspace.rows / heads),
-            fmt::format("at most {} in one merge of {} heads", kMostCtas * rows / heads, heads));
-    }
-    if (plan.find(Role::append) != nullptr)
-        throw InvalidRequest("q", fmt::format("tokens that need {} warps", items),
-                             fmt::format("tokens that need at most {}; divide the tokens", kMostCtas));
-    throw InvalidRequest(
-        "batch", fmt::format("bounds that need {} CTAs", items),
-        fmt::format("sequences and lengths that need at most {} CTAs; divide the batch", kMostCtas));
+    const AttentionSpec& spec = plan.problem.spec;
+    const ops::OpTraits& op = ops::op_traits(spec.op);
+    throw op.too_large({.items = items,
+                        .most = kMostCtas,
+                        .rows = launch.workspace.rows,
+                        .heads = spec.q_heads,
+                        .tile_rows = plan.kernel(op.main).tile_q()});
 }
 
 }  // namespace attnsmith::planner

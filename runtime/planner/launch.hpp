@@ -7,7 +7,7 @@
 
 #include "families/family.hpp"
 #include "planner/plan.hpp"
-#include "problem/tensors/tensors.hpp"
+#include "problem/tensors/bound_shape.hpp"
 
 namespace attnsmith::planner {
 

@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <ranges>
 #include <span>
 
 #include "abi/widen_arguments.h"
 #include "families/launch.hpp"
 #include "families/registry/registry.hpp"
+#include "ops/op.hpp"
 #include "planner/split.hpp"
 #include "problem/request/key_bounds.hpp"
 #include "problem/request/request_fields.hpp"
@@ -21,7 +23,7 @@ using families::Candidate;
 
 // With precision "high" what is computed is right to 1e-5, and then rounded once to what O is stored as.
 Numerics numerics_of(const AttentionSpec& spec) {
-    if (spec.op == Op::append) return {};  // whose bits are specified
+    if (ops::op_traits(spec.op).is_exact) return {};
     if (spec.precision == Precision::high) {
         constexpr double kComputed = 1e-5;
         const DType output = problem::output_dtype(spec);
@@ -68,20 +70,13 @@ void leave_larger_tiles_to_one_family(KernelSet& set) {
     });
 }
 
-// Whether a kernel of the set leaves it something to do.
-bool needs_merge_of_splits(const KernelSet& set) {
-    return std::ranges::any_of(set.candidates, [](const Candidate& one) {
-        return one.kernel.family->takes(one.kernel, SplitPolicy::chunks);
-    });
-}
-
 families::Work work_of(const problem::Problem& problem) {
     const auto& [spec, sizes] = problem;
     return {.sequences_and_heads = sizes.batch * spec.kv_heads,
             .of_each = families::head_work(problem, sizes.q_len, sizes.kv_len)};
 }
 
-bool reads_widened(const KernelConfig& kernel) { return kernel.family->reads_widened(kernel); }
+bool reads_widened(const KernelConfig& kernel) { return kernel.family->needs(kernel, Role::widen); }
 
 // Keys that are widened before an attention: from the first that the first query sees on.
 std::int64_t widened_keys(const problem::Problem& problem) {
@@ -151,10 +146,6 @@ Choice choose_among_attentions(const KernelSet& set, const problem::Problem& pro
     return best;
 }
 
-Choice choose_attention(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device) {
-    return choose_among_attentions(set, problem, device, Widening::allowed);
-}
-
 // Why not the other attentions: those that are not there for so many rows, then those that take longer.
 void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
     const families::Work work = work_of(plan.problem);
@@ -188,37 +179,6 @@ void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
     }
 }
 
-// The kernel of its one role, which there is one of.
-template <Role role>
-Choice choose_only(const KernelSet& set, const problem::Problem&, const DeviceTraits&) {
-    return {.candidate = find_role(set, role)};
-}
-
-void explain_only(const KernelSet&, const Choice&, Plan&) {}
-
-// What planning makes of each op. problem/request/ops.hpp has the other columns; this one knows families, so
-// it cannot stand there.
-struct OpPlanning {
-    Op op;
-    std::span<const Role> roles;  // what a set is made of, in this order
-    Choice (*choose)(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device);
-    // Adds to the plan why the set's other kernels were not chosen.
-    void (*explain)(const KernelSet& set, const Choice& chosen, Plan& plan);
-};
-
-constexpr Role kOfAttention[] = {Role::attention, Role::widen, Role::merge_splits};
-constexpr Role kOfMerge[] = {Role::merge_states};
-constexpr Role kOfAppend[] = {Role::append};
-constexpr OpPlanning kOps[] = {
-    {Op::attention, kOfAttention, choose_attention, explain_attention},
-    {Op::mla, kOfAttention, choose_attention, explain_attention},
-    {Op::merge, kOfMerge, choose_only<Role::merge_states>, explain_only},
-    {Op::append, kOfAppend, choose_only<Role::append>, explain_only},
-};
-
-// REQUIRES: the op is built.
-const OpPlanning& planning_of(Op op) { return *std::ranges::find(kOps, op, &OpPlanning::op); }
-
 Plan plan_of(const problem::Problem& problem, const DeviceTraits& device, const KernelSet& set) {
     return {.problem = problem,
             .device = device,
@@ -226,19 +186,21 @@ Plan plan_of(const problem::Problem& problem, const DeviceTraits& device, const 
             .rejected = set.rejected};
 }
 
-// In the order of their launches.
+// In the order of their launches. `merges`: the main step's chunks are joined.
 void add_steps(const KernelSet& set, const Step& main, bool merges, Plan& plan) {
-    if (reads_widened(main.kernel)) plan.steps.push_back({find_role(set, Role::widen)->kernel});
-    plan.steps.push_back(main);
-    if (merges) plan.steps.push_back({find_role(set, Role::merge_splits)->kernel});
+    const ops::OpTraits& op = ops::op_traits(plan.problem.spec.op);
+    for (const Role role : op.steps) {
+        if (role == op.main)
+            plan.steps.push_back(main);
+        else if (role == Role::merge_splits ? merges : main.kernel.family->needs(main.kernel, role))
+            plan.steps.push_back({find_role(set, role)->kernel});
+    }
 }
 
-// Whether the set needs a kernel of that role, behind those that it has.
+// Whether a kernel of the set may need one of that role, too.
 bool needs(const KernelSet& set, Role role) {
-    if (role == Role::merge_splits) return needs_merge_of_splits(set);
-    if (role != Role::widen) return true;
-    return std::ranges::any_of(set.candidates,
-                               [](const Candidate& one) { return reads_widened(one.kernel); });
+    return std::ranges::any_of(
+        set.candidates, [&](const Candidate& one) { return one.kernel.family->needs(one.kernel, role); });
 }
 
 // What is launched instead of a plan that widens, for the same or, of a set, for long prefills.
@@ -292,8 +254,11 @@ namespace {
 // Whether there is a kernel for each role; `set` has what was found, and why not the others.
 bool fill(KernelSet& set, const AttentionSpec& spec, int sm, const TuningTable& tuning) {
     const SmTraits& traits = families::traits_of(sm);
-    for (const Role role : planning_of(spec.op).roles) {
-        if (!needs(set, role)) continue;
+    const ops::OpTraits& op = ops::op_traits(spec.op);
+    std::vector<Role> roles{op.main};
+    std::ranges::copy_if(op.steps, std::back_inserter(roles), [&](Role role) { return role != op.main; });
+    for (const Role role : roles) {
+        if (role != op.main && !needs(set, role)) continue;
         const std::size_t before = set.candidates.size();
         for (const families::Family* family : families::all_families()) {
             if (family->role() != role) continue;
@@ -308,7 +273,7 @@ bool fill(KernelSet& set, const AttentionSpec& spec, int sm, const TuningTable& 
                               std::back_inserter(set.candidates));
         }
         if (set.candidates.size() == before) return false;
-        if (role != Role::attention) continue;
+        if (role != op.main || !op.divides_keys) continue;
         leave_larger_tiles_to_one_family(set);
         leave_decode_to_its_kernel(set.candidates);
         for (const Candidate& one : set.candidates) set.contenders.emplace_back(one.kernel, traits);
@@ -367,14 +332,16 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
 }
 
 Choice choose(const KernelSet& set, const problem::Problem& problem, const DeviceTraits& device) {
-    return planning_of(problem.spec.op).choose(set, problem, device);
+    const ops::OpTraits& op = ops::op_traits(problem.spec.op);
+    if (!op.divides_keys) return {.candidate = find_role(set, op.main)};
+    return choose_among_attentions(set, problem, device, Widening::allowed);
 }
 
 Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, const TuningTable& tuning) {
     const KernelSet set = kernel_set(problem.spec, device.sm, tuning);
     Plan plan = plan_of(problem, device, set);
     const Choice chosen = choose(set, problem, device);
-    planning_of(problem.spec.op).explain(set, chosen, plan);
+    if (ops::op_traits(problem.spec.op).divides_keys) explain_attention(set, chosen, plan);
     if (chosen.candidate == nullptr) throw unserved(device.sm, plan.rejected);
     plan.split = chosen.split;
     add_steps(set, {chosen.candidate->kernel, chosen.candidate->source},
@@ -385,7 +352,8 @@ Plan make_plan(const problem::Problem& problem, const DeviceTraits& device, cons
 
 SetOfPlans plan_set(const AttentionSpec& spec, const DeviceTraits& device, const TuningTable& tuning) {
     SetOfPlans made{.set = kernel_set(spec, device.sm, tuning), .plans = {}, .plan_of = {}};
-    const Role role = planning_of(spec.op).roles.front();
+    const ops::OpTraits& op = ops::op_traits(spec.op);
+    const Role role = op.main;
     for (const Candidate& one : made.set.candidates) {
         const auto known = std::ranges::find_if(
             made.plans, [&](const Plan& plan) { return plan.kernel(role) == one.kernel; });
@@ -395,7 +363,7 @@ SetOfPlans plan_set(const AttentionSpec& spec, const DeviceTraits& device, const
         plan.is_of_set = true;
         add_steps(made.set, {one.kernel, one.source},
                   one.kernel.family->takes(one.kernel, SplitPolicy::chunks), plan);
-        if (role == Role::attention) plan.split = planned_split(one.kernel, device, work_of(plan.problem));
+        if (op.divides_keys) plan.split = planned_split(one.kernel, device, work_of(plan.problem));
         if (reads_widened(one.kernel)) plan.instead.push_back(without_widening(made.set, plan));
     }
     return made;

@@ -10,13 +10,13 @@
 #include "families/family.hpp"
 #include "planner/contender.hpp"
 #include "problem/request/problem.hpp"
-#include "problem/tensors/tensors.hpp"
+#include "problem/tensors/bound_shape.hpp"
 
 namespace attnsmith::planner {
 
-using families::Role;
 using families::TileSource;
 using families::TuningTable;
+using problem::Role;
 
 struct Numerics {
     double atol = 0;

@@ -11,6 +11,7 @@
 #include "bench/statistics.hpp"
 #include "engine/runtime_impl.hpp"
 #include "engine/tensor_maps.hpp"
+#include "ops/operands.hpp"
 #include "planner/launch.hpp"
 
 namespace attnsmith::bench {
@@ -86,15 +87,15 @@ class BareCall {
         const auto& api = impl.driver();
         const planner::Plan plan =
             planner::make_plan(problem::validate(request.spec, request.sizes), impl.traits(0), impl.tuning);
-        const auto shape = problem::check_tensors(plan.problem, operands.tensors, operands.batch);
+        const problem::Operands bound = problem::AttentionOperands{operands.tensors, operands.batch};
+        const auto shape = ops::check_operands(plan.problem, bound);
         const planner::Launch launch = planner::launch_of(plan, shape);
         if (launch.split.chunks() != 1) throw Error("the launch that is measured takes more than one kernel");
         workspace_ = driver::DeviceMemory(api, static_cast<std::size_t>(launch.workspace.bytes));
         workspace_.fill(0);
         const families::KernelConfig& kernel = plan.steps.front().kernel;
-        bound_ = kernel.family->bind(
-            kernel, planner::context_of(plan, shape, launch),
-            families::AttentionBinding{operands.tensors, operands.batch, workspace_.data()});
+        bound_ = kernel.family->bind(kernel, planner::context_of(plan, shape, launch),
+                                     families::Binding{bound, workspace_.data()});
         engine::encode_maps(*api, 0, bound_);
         parameters_[0] = bound_.arguments.bytes().data();
         loaded_ = impl.loaded.get(api, 0, kernel, cache::Urgency::caller);

@@ -20,7 +20,7 @@ bool is(const KernelConfig& kernel, const KernelChoice& choice) {
            kernel.stages() == choice.stages &&
            (kernel.backend() == families::Backend::wgmma) == choice.wgmma &&
            (kernel.constants.integer("shares") != 0) == choice.shares &&
-           kernel.family->reads_widened(kernel) == choice.widened_ahead;
+           kernel.family->needs(kernel, families::Role::widen) == choice.widened_ahead;
 }
 
 // `visit` gets each attention kernel of each SM's set, until it returns true. `spec` is a validated one's.
@@ -75,7 +75,7 @@ std::vector<KernelChoice> kernel_choices(const AttentionSpec& spec) {
                                .stages = kernel.stages(),
                                .wgmma = kernel.backend() == families::Backend::wgmma,
                                .shares = kernel.constants.integer("shares") != 0,
-                               .widened_ahead = kernel.family->reads_widened(kernel)});
+                               .widened_ahead = kernel.family->needs(kernel, families::Role::widen)});
         return false;
     });
     return choices;

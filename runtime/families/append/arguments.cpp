@@ -121,10 +121,10 @@ void set_scale(abi::AppendRows& rows, const Tensor& scale, const AttentionSpec& 
         rows.scale_block_stride = scale.strides[static_cast<std::size_t>(scale.rank - 1)];
 }
 
-// Whether tokens are all in a row, as check_tensors() has found.
-bool are_in_a_row(const AppendBinding& binding, const AttentionSpec& spec) {
-    const AppendTensors& tensors = binding.tensors;
-    if (spec.slots == Slots::table) return static_cast<bool>(binding.batch.q_indptr);
+// Whether tokens are all in a row, as check_operands() has found.
+bool are_in_a_row(const Binding& binding, const AttentionSpec& spec) {
+    const auto& [tensors, batch] = binding.as<problem::AppendOperands>();
+    if (spec.slots == Slots::table) return static_cast<bool>(batch.q_indptr);
     if (tensors.q) return tensors.q.rank != 4;
     if (!problem::is_latent(spec)) return tensors.k.rank != 4;
     return tensors.k.rank == 2 || (tensors.k.rank == 3 && tensors.k.shape[1] == 1);
@@ -169,8 +169,8 @@ void set_latents(abi::AppendArguments& a, const AppendTensors& tensors, const At
     if (problem::position_dtype(spec) == problem::kv_dtype(spec)) set_scale(a.k, tensors.k_scale, spec);
 }
 
-void set_lengths(abi::AttentionArguments& a, const LaunchContext& context, const AppendBinding& binding) {
-    const Batch& batch = binding.batch;
+void set_lengths(abi::AttentionArguments& a, const LaunchContext& context, const Binding& binding) {
+    const Batch& batch = binding.as<problem::AppendOperands>().batch;
     const problem::BoundShape& shape = context.shape;
     a.q_indptr = batch.q_indptr.data;
     a.q_lens = batch.q_lens.data;
@@ -268,9 +268,9 @@ std::int64_t items(const KernelConfig& config, const LaunchContext& context) {
 }
 
 abi::AppendArguments append_arguments(const KernelConfig& config, const LaunchContext& context,
-                                      const AppendBinding& binding) {
+                                      const Binding& binding) {
     const AttentionSpec& spec = context.problem.spec;
-    const AppendTensors& tensors = binding.tensors;
+    const AppendTensors& tensors = binding.as<problem::AppendOperands>().tensors;
     const bool in_a_row = are_in_a_row(binding, spec);
     const Division division = divide(config.as<Kernel>(), context);
     abi::AppendArguments a{};

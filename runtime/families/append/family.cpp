@@ -68,7 +68,7 @@ class Append final : public Family {
 
     Bound bind(const KernelConfig& config, const LaunchContext& context,
                const Binding& binding) const override {
-        return {ArgumentBlock(append_arguments(config, context, std::get<AppendBinding>(binding)))};
+        return {ArgumentBlock(append_arguments(config, context, binding))};
     }
 
   private:

@@ -68,6 +68,6 @@ int rows_at_a_time(int columns, int rotated_by_halves);
 std::int64_t items(const KernelConfig& config, const LaunchContext& context);
 
 abi::AppendArguments append_arguments(const KernelConfig& config, const LaunchContext& context,
-                                      const AppendBinding& binding);
+                                      const Binding& binding);
 
 }  // namespace attnsmith::families::append

@@ -17,7 +17,8 @@ class CudaCore final : public TiledAttention {
     Backend backend() const override { return Backend::cuda_core; }
 
     std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits&) const override {
-        if (spec.op == Op::mla) return "loads keys and values apart; of op mla values are a part of the keys";
+        if (problem::is_latent(spec))
+            return "loads keys and values apart; of op mla values are a part of the keys";
         if (spec.precision != Precision::high)
             return "multiplies on CUDA cores, for precision \"high\" alone; tensor cores are faster";
         if (std::max(spec.head_dim_qk, spec.head_dim_vo) > kMostHeadDim)

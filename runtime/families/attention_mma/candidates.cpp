@@ -40,16 +40,14 @@ constexpr Tile kWidenedTiles[] = {
 
 bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
 
-bool is_latent(const AttentionSpec& spec) { return spec.op == Op::mla; }
-
 bool is_wide(const AttentionSpec& spec) {
     const std::int64_t most = is_cut(spec) && is_of_tokens(spec.kv_scale) ? kMostOfWarpInUnits : kMostOfWarp;
-    return is_latent(spec) || std::max(spec.head_dim_qk, spec.head_dim_vo) > most;
+    return problem::is_latent(spec) || std::max(spec.head_dim_qk, spec.head_dim_vo) > most;
 }
 
 // The one for decode is the first.
 std::span<const Tile> tiles_of(const AttentionSpec& spec) {
-    if (is_latent(spec) && !is_cut(spec)) return kLatentTiles;
+    if (problem::is_latent(spec) && !is_cut(spec)) return kLatentTiles;
     if (is_wide(spec)) return is_cut(spec) ? std::span<const Tile>(kWideCutTiles) : kWideTiles;
     if (is_cut(spec)) return kCutTiles;
     return is_fp8(problem::kv_dtype(spec)) ? std::span<const Tile>(kWidenedTiles) : kTiles;
@@ -60,13 +58,13 @@ constexpr int kWideKeyTiles[] = {32, 64};        // two of more hardly fit, and 
 constexpr int kLatentKeyTiles[] = {16, 32, 64};  // of which fewer fit beside the queries
 
 std::span<const int> key_tiles_of(const AttentionSpec& spec) {
-    if (is_latent(spec)) return kLatentKeyTiles;
+    if (problem::is_latent(spec)) return kLatentKeyTiles;
     return is_wide(spec) ? std::span<const int>(kWideKeyTiles) : kKeyTiles;
 }
 
 constexpr int kMostStages = 3;
 // A tile of latents is loaded while the one before it is in use, keys and values together.
-int least_stages(const AttentionSpec& spec) { return is_latent(spec) ? 2 : 1; }
+int least_stages(const AttentionSpec& spec) { return problem::is_latent(spec) ? 2 : 1; }
 constexpr int kMostRegisters = 255;
 
 // Work that kernels of one query tile are ranked by: long enough that the steady state counts.
@@ -256,7 +254,7 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
         const bool decodes = !is_cut(spec) && tile.tile_q == kDecodeRows;
         std::optional<Candidate> one;
         // Tables are of op attention.
-        if (decodes && !is_latent(spec)) one = candidate_of_table(spec, sm, tuning, rejected);
+        if (decodes && !problem::is_latent(spec)) one = candidate_of_table(spec, sm, tuning, rejected);
         if (!one) one = candidate_of_model(spec, sm, tile, rejected);
         if (!one) continue;
         one->decodes = decodes;

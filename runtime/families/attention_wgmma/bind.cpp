@@ -26,7 +26,7 @@ struct Axis {
     int tensor_axis;  // of the caller's tensor, for messages
 };
 
-// Strides are from 0 and multiples of 16 bytes: check_tensors() has seen to that.
+// Strides are from 0 and multiples of 16 bytes: check_operands() has seen to that.
 std::uint64_t stride_bytes(std::string_view name, const Axis& axis, std::int64_t element_bytes) {
     constexpr std::uint64_t kAnyStride = 16;  // the driver checks it, and nothing steps by it
     if (axis.extent <= 1) return kAnyStride;
@@ -79,9 +79,9 @@ void add_maps_of_queries(const AttentionSpec& spec, const AttentionTensors& tens
                     {ragged ? a.q_tokens : a.max_q_len, token_stride, arguments.warpgroup_tokens, token},
                     {ragged ? 1 : a.batch, batch_stride, 1, 0}}));
     };
-    const std::int64_t columns = spec.op != Op::mla ? spec.head_dim_qk
-                                 : tensors.q_pe     ? spec.head_dim_ckv
-                                                    : spec.head_dim_ckv + spec.head_dim_kpe;
+    const std::int64_t columns = !problem::is_latent(spec) ? spec.head_dim_qk
+                                 : tensors.q_pe            ? spec.head_dim_ckv
+                                                           : spec.head_dim_ckv + spec.head_dim_kpe;
     add(offsetof(abi::PersistentArguments, q), Operand::q, columns, a.q_head_stride, a.q_token_stride,
         a.q_batch_stride);
     if (tensors.q_pe)
@@ -112,7 +112,7 @@ void add_maps_of_keys(const AttentionSpec& spec, const AttentionTensors& tensors
                                {spec.kv_heads, a.v_head_stride, 1, head},
                                {outer, a.v_batch_stride, 1, 0}}));
     };
-    if (spec.op == Op::mla) {
+    if (problem::is_latent(spec)) {
         const bool apart = tensors.kpe.rank != 0;
         add_v(Operand::k, spec.head_dim_ckv + (apart ? 0 : spec.head_dim_kpe));
         if (apart) add_k(Operand::kpe, spec.head_dim_kpe);
@@ -123,13 +123,13 @@ void add_maps_of_keys(const AttentionSpec& spec, const AttentionTensors& tensors
 }
 
 // What was widened before: [batch, max_kv_len, kv_heads, head_dim], as abi/widen_arguments.h has it.
-void add_maps_of_workspace(const LaunchContext& context, const AttentionBinding& operands,
+void add_maps_of_workspace(const LaunchContext& context, const Binding& binding,
                            const abi::PersistentArguments& arguments, std::vector<TensorMapRequest>& maps) {
     const AttentionSpec& spec = context.problem.spec;
     const std::int64_t tokens = widened_tokens(context.shape);
     const auto add = [&](std::size_t offset, std::int64_t in_workspace, std::int64_t head_dim) {
         TensorMapRequest map{.offset = offset,
-                             .data = static_cast<const std::byte*>(operands.workspace) + in_workspace,
+                             .data = static_cast<const std::byte*>(binding.workspace) + in_workspace,
                              .dtype = kWidenedTo,
                              .rank = 4};
         const std::int64_t row = head_dim * abi::kWidenedBytes;
@@ -158,14 +158,14 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     const AttentionSpec& spec = context.problem.spec;
     abi::PersistentArguments arguments{};
     abi::AttentionArguments& a = arguments.attention;
-    const auto& operands = std::get<AttentionBinding>(binding);
-    a = attention_arguments(context, operands, schedule.tiles);
+    const AttentionTensors& tensors = binding.as<problem::AttentionOperands>().tensors;
+    a = attention_arguments(context, binding, schedule.tiles);
     arguments.kv_head_shares = static_cast<std::int32_t>(schedule.tiling.shares);
     arguments.whole_group = a.group;
     a.kv_heads *= arguments.kv_head_shares;
     a.group = abi::divisor_of(static_cast<std::int32_t>(schedule.tiling.group));
     static_assert(offsetof(abi::PersistentArguments, attention) == 0);  // as attention_addresses() has it
-    Bound bound{.arguments = {}, .addresses = attention_addresses(spec.op)};
+    Bound bound{.arguments = {}, .addresses = attention_addresses(spec)};
     if (schedule.ctas == 0) {  // no queries, and nothing to launch
         bound.arguments = ArgumentBlock(arguments);
         return bound;
@@ -175,11 +175,11 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     set_share(context, kernel.tile_kv, schedule.items, a);
     arguments.slack = kSlack / a.scale_log2;
     arguments.box_keys = box_keys(kernel, a.page_size);
-    add_maps_of_queries(spec, operands.tensors, arguments, bound.maps);
+    add_maps_of_queries(spec, tensors, arguments, bound.maps);
     if (kernel.reads_workspace())
-        add_maps_of_workspace(context, operands, arguments, bound.maps);
+        add_maps_of_workspace(context, binding, arguments, bound.maps);
     else if (!kernel.gather)  // gathered ones are read by their addresses
-        add_maps_of_keys(spec, operands.tensors, arguments, bound.maps);
+        add_maps_of_keys(spec, tensors, arguments, bound.maps);
     bound.arguments = ArgumentBlock(arguments);
     return bound;
 }

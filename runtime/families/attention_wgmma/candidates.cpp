@@ -54,7 +54,7 @@ abi::OperandStage operand_stage_of(const AttentionSpec& spec, const Tile& tile) 
     using Stage = abi::OperandStage;
     if (tile.dequant_ahead) return Stage::dequant_ahead;
     if (!is_widened(spec)) return Stage::as_loaded;
-    return spec.op == Op::mla ? Stage::dequant_in_place : Stage::dequant_ring;
+    return problem::is_latent(spec) ? Stage::dequant_in_place : Stage::dequant_ring;
 }
 
 Planned<Kernel> planned(const AttentionSpec& spec, const Tile& tile, const SmTraits& sm) {
@@ -83,7 +83,8 @@ KernelConfig config_of(const Planned<Kernel>& planned, const SmTraits& sm) {
 bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
 
 bool is_wide(const AttentionSpec& spec) {
-    return spec.op == Op::mla || std::max(spec.head_dim_qk, spec.head_dim_vo) > abi::kWgmmaNarrowHeadDim;
+    return problem::is_latent(spec) ||
+           std::max(spec.head_dim_qk, spec.head_dim_vo) > abi::kWgmmaNarrowHeadDim;
 }
 
 // Of 64 rows, whose CTAs take shares. Decode is bound by memory, so that short tiles do, of which there are
@@ -93,7 +94,7 @@ bool is_wide(const AttentionSpec& spec) {
 Tile tile_for_few_rows(const AttentionSpec& spec) {
     Tile tile{{.backend = Backend::wgmma, .tile_q = abi::kWgmmaRows, .tile_kv = 64, .stages = 2}, true};
     if (is_wide(spec))
-        tile.stages = spec.op == Op::mla ? 2 : 1;
+        tile.stages = problem::is_latent(spec) ? 2 : 1;
     else if (std::max(spec.head_dim_qk, spec.head_dim_vo) <= 64 && !is_cut(spec))
         tile.tile_kv = 128;
     return tile;
@@ -197,17 +198,19 @@ constexpr std::int64_t kWideColumns = 2 * 64;
 std::vector<Candidate> wide_candidates(const AttentionSpec& spec, const SmTraits& sm) {
     Tile tile = tile_for_few_rows(spec);
     const KernelConfig few = config_of(planned(spec, tile, sm), sm);
-    if (spec.op == Op::mla) return {{.kernel = few, .rows_of_others = is_widened(spec) ? kDecodeRows : 0}};
+    if (problem::is_latent(spec))
+        return {{.kernel = few, .rows_of_others = is_widened(spec) ? kDecodeRows : 0}};
     tile.shares = false;
     return {{.kernel = config_of(planned(spec, tile, sm), sm)},
             {.kernel = few, .up_to = kFewRows, .rows_of_others = kDecodeRows}};
 }
 
 std::optional<std::string> wide_refusal(const AttentionSpec& spec, const SmTraits& sm) {
-    if (spec.op == Op::mla && spec.head_dim_ckv % kWideColumns != 0)
+    if (problem::is_latent(spec) && spec.head_dim_ckv % kWideColumns != 0)
         return fmt::format("head_dim_ckv {}: its tiles are made for multiples of {}", spec.head_dim_ckv,
                            kWideColumns);
-    if (spec.op != Op::mla && (spec.head_dim_qk % kWideColumns != 0 || spec.head_dim_vo % kWideColumns != 0))
+    if (!problem::is_latent(spec) &&
+        (spec.head_dim_qk % kWideColumns != 0 || spec.head_dim_vo % kWideColumns != 0))
         return fmt::format("head dims {} and {}: above {} its tiles are made for multiples of {}",
                            spec.head_dim_qk, spec.head_dim_vo, abi::kWgmmaNarrowHeadDim, kWideColumns);
     if (is_cut(spec)) return "consistency \"bitwise\": no room for the states of rows that are cut";
@@ -217,12 +220,12 @@ std::optional<std::string> wide_refusal(const AttentionSpec& spec, const SmTrait
 std::optional<std::string> widened_refusal(const AttentionSpec& spec, const SmTraits& sm) {
     if (is_of_tokens(spec.kv_scale))
         return fmt::format("kv_scale is {}: it takes one scale of all tokens", to_string(spec.kv_scale));
-    if (is_cut(spec) || (is_wide(spec) && spec.op != Op::mla))
+    if (is_cut(spec) || (is_wide(spec) && !problem::is_latent(spec)))
         return fmt::format(
             "kv_dtype is {}: it widens latents, and keys with head dims up to {}, and not with consistency "
             "\"bitwise\"",
             to_string(problem::kv_dtype(spec)), abi::kWgmmaNarrowHeadDim);
-    if (spec.op == Op::mla) return wide_refusal(spec, sm);
+    if (problem::is_latent(spec)) return wide_refusal(spec, sm);
     const Tile least_ahead{
         {.backend = Backend::wgmma, .tile_q = kQueryTiles[0], .tile_kv = 64, .stages = kStages[0]},
         false,
@@ -240,7 +243,8 @@ std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm
     if (auto reason = tensor_core_refusal(spec)) return reason;
     if (spec.alignment != 16)
         return fmt::format("alignment {}: TMA takes addresses and strides of whole 16 bytes", spec.alignment);
-    if (spec.op == Op::mla) return is_widened(spec) ? widened_refusal(spec, sm) : wide_refusal(spec, sm);
+    if (problem::is_latent(spec))
+        return is_widened(spec) ? widened_refusal(spec, sm) : wide_refusal(spec, sm);
     if (std::min(spec.head_dim_qk, spec.head_dim_vo) < kLeastHeadDim)
         return fmt::format("head dims {} and {}: its tiles are made for {} and more", spec.head_dim_qk,
                            spec.head_dim_vo, kLeastHeadDim);

@@ -17,8 +17,8 @@ class Wgmma final : public Family {
         return (policy == SplitPolicy::shares) == constants.shares;
     }
 
-    bool reads_widened(const KernelConfig& kernel) const override {
-        return kernel.as<Kernel>().reads_workspace();
+    bool needs(const KernelConfig& kernel, Role other) const override {
+        return other == Role::widen ? kernel.as<Kernel>().reads_workspace() : Family::needs(kernel, other);
     }
 
     int softmax_keys(const KernelConfig& kernel) const override { return kernel.tile_kv(); }

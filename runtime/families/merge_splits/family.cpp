@@ -59,9 +59,8 @@ class MergeSplits final : public Family {
     }
 
     Bound bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const override {
-        return {.arguments = ArgumentBlock(
-                    attention_arguments(context, std::get<AttentionBinding>(binding), tiles_of(context))),
-                .addresses = attention_addresses(context.problem.spec.op)};
+        return {.arguments = ArgumentBlock(attention_arguments(context, binding, tiles_of(context))),
+                .addresses = attention_addresses(context.problem.spec)};
     }
 
   private:

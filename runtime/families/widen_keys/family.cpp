@@ -61,15 +61,14 @@ class WidenKeys final : public Family {
     }
 
     Bound bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const override {
-        const auto& operands = std::get<AttentionBinding>(binding);
-        auto* const workspace = static_cast<std::byte*>(operands.workspace);
+        auto* const workspace = static_cast<std::byte*>(binding.workspace);
         static_assert(offsetof(abi::WidenArguments, attention) == 0);  // as attention_addresses() has it
-        const abi::WidenArguments arguments{.attention = attention_arguments(context, operands, {}),
+        const abi::WidenArguments arguments{.attention = attention_arguments(context, binding, {}),
                                             .k = workspace + context.workspace.widened_k_offset,
                                             .v = workspace + context.workspace.widened_v_offset,
                                             .blocks = static_cast<std::int32_t>(blocks_of(context))};
         return {.arguments = ArgumentBlock(arguments),
-                .addresses = attention_addresses(context.problem.spec.op)};
+                .addresses = attention_addresses(context.problem.spec)};
     }
 
   private:

@@ -322,8 +322,6 @@ class ATTNSMITH_API Kernel {
     friend class KernelSet;
     friend class Runtime;
     // Null: the Call allocates a workspace.
-    Call bind_to(const AttentionTensors& tensors, const Batch& batch, const Workspace* given) const;
-    Call bind_to(const AppendTensors& tensors, const Batch& batch, const Workspace* given) const;
     std::shared_ptr<const Impl> impl_;
 };
 

@@ -2,7 +2,7 @@
 
 #include "problem/request/ops.hpp"
 #include "problem/request/request_fields.hpp"
-#include "problem/request/validation.hpp"
+#include "problem/request/size_checks.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::problem {
@@ -11,7 +11,7 @@ void check_sizes(const Problem& problem) { check_sizes(problem.spec, problem.siz
 
 Problem validate(const AttentionSpec& spec, const PlanSizes& sizes) {
     kOpWords.check_value("op", spec.op);
-    const OpTraits& op = op_traits(spec.op);
+    const OpRequest& op = op_request(spec.op);
     AttentionRequest request{spec, sizes, {}};
     refuse_other_fields(request);
     check_each_field(request);

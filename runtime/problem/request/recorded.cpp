@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -40,13 +41,15 @@ bool has_two_head_dims(Op op) { return counts("head_dim_qk", op); }
 
 // The same request with nothing given but what has to be.
 Problem without_choices(const Problem& problem) {
-    AttentionSpec least;
+    AttentionRequest request;
+    AttentionSpec& least = request.spec;
     least.op = problem.spec.op;
     least.head_dim_qk = problem.spec.head_dim_qk;
     least.head_dim_vo = has_two_head_dims(problem.spec.op) ? 0 : problem.spec.head_dim_vo;
-    least.head_dim_ckv = problem.spec.head_dim_ckv;
-    least.head_dim_kpe = problem.spec.head_dim_kpe;
-    if (problem.spec.op == Op::mla) least.scale = problem.spec.scale;
+    for (const std::string_view name : op_request(least.op).without_default) {
+        const RequestField& field = *find_field(name);
+        field.set(request, name, field.get({problem.spec, problem.sizes, {}}));
+    }
     least.q_heads = problem.spec.q_heads;
     return validate(least, {});
 }
@@ -202,11 +205,9 @@ std::string request_flags(const Problem& problem) {
     const bool one_head_dim =
         counts("head_dim", problem.spec) &&
         (problem.spec.head_dim_qk == problem.spec.head_dim_vo || !has_two_head_dims(problem.spec.op));
+    const std::span<const std::string_view> without_default = op_request(problem.spec.op).without_default;
     const auto has_no_default = [&](std::string_view name) {
-        return name == "q_heads" || (problem.spec.op == Op::mla && name == "scale") ||
-               (problem.spec.op == Op::append && find_field(name)->of_latents) ||
-               std::ranges::find(op_traits(problem.spec.op).required, name) !=
-                   op_traits(problem.spec.op).required.end();
+        return name == "q_heads" || std::ranges::find(without_default, name) != without_default.end();
     };
     std::string flags;
     for (const auto& [name, value] : given.items()) {

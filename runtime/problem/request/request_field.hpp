@@ -46,9 +46,7 @@ struct RequestField {
     void (*check)(AttentionRequest& request, std::string_view field) = nullptr;
     std::vector<std::string_view> (*words)() = nullptr;  // that a word field accepts
     FieldRole role = FieldRole::attention;
-    bool of_pages = false;    // says nothing but of paged KV
-    bool of_latents = false;  // says nothing of ops without latents
-    bool of_append = false;   // says nothing of other ops
+    bool of_pages = false;  // says nothing but of paged KV
 };
 
 }  // namespace attnsmith::problem

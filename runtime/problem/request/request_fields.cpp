@@ -32,7 +32,7 @@ void set_head_dim(AttentionRequest& request, std::string_view field, const json&
 
 void set_op(AttentionRequest& request, std::string_view field, const json& value) {
     request.spec.op = as_word(field, value, kOpWords);
-    op_traits(request.spec.op);  // throws for one that is not supported
+    op_request(request.spec.op);  // throws for one that is not supported
 }
 
 void set_sm(AttentionRequest& request, std::string_view, const json& value) { request.sm = sms_of(value); }
@@ -79,19 +79,9 @@ constexpr RequestField chunk_field(std::string_view name, std::string_view help)
     return field;
 }
 
-constexpr RequestField of_latents(RequestField field) {
-    field.of_latents = true;
-    return field;
-}
-
-constexpr RequestField of_append(RequestField field) {
-    field.of_append = true;
-    return field;
-}
-
 // Beside a model it asks for the model's appends. It says nothing of the model's attentions.
 constexpr RequestField slots_field(std::string_view name, std::string_view help) {
-    RequestField field = of_append(word_field<&Spec::slots, &CSpec::slots, kSlotsWords>(name, help));
+    RequestField field = word_field<&Spec::slots, &CSpec::slots, kSlotsWords>(name, help);
     field.to_options = [](const AttentionRequest& request, Options& options) {
         options.slots = request.spec.slots;
     };
@@ -112,10 +102,10 @@ constexpr RequestField kFields[] = {
         "head_dim_qk", "head dimension of q and k, where that of v and o differs"),
     count_field<&Spec::head_dim_vo, &CSpec::head_dim_vo>(
         "head_dim_vo", "head dimension of v and o (default: that of q and k)"),
-    of_latents(integer_field<&Spec::head_dim_ckv, &CSpec::head_dim_ckv>(
-        "head_dim_ckv", "of op mla and append: columns of the latent and of o, a multiple of 64 to 512")),
-    of_latents(integer_field<&Spec::head_dim_kpe, &CSpec::head_dim_kpe>(
-        "head_dim_kpe", "of latents: columns of the rotary position, 0 or a multiple of 8 to 64")),
+    integer_field<&Spec::head_dim_ckv, &CSpec::head_dim_ckv>(
+        "head_dim_ckv", "of op mla and append: columns of the latent and of o, a multiple of 64 to 512"),
+    integer_field<&Spec::head_dim_kpe, &CSpec::head_dim_kpe>(
+        "head_dim_kpe", "of latents: columns of the rotary position, 0 or a multiple of 8 to 64"),
     integer_field<&Spec::q_heads, &CSpec::q_heads>("q_heads", "query heads"),
     count_field<&Spec::kv_heads, &CSpec::kv_heads>(
         "kv_heads", "key/value heads, a divisor of q_heads (default: q_heads; of op mla 1)"),
@@ -162,26 +152,25 @@ constexpr RequestField kFields[] = {
             "consistency", "default, or bitwise: a row's bits depend on neither batch nor phase")),
     slots_field("slots",
                 "of op append: mapping: a slot for each token; table: pages, and lengths after the append"),
-    of_append(word_field<&Spec::rope, &CSpec::rope, kRopeWords>(
-        "rope", "of op append: columns rotated: none, half: half of them apart, or interleaved: neighbours")),
-    of_append(integer_field<&Spec::rotary_dim, &CSpec::rotary_dim>(
-        "rotary_dim", "of a rope: the first columns, which are rotated (default 0: all of the head's)")),
-    of_append(word_field<&Spec::rope_table, &CSpec::rope_table, kRopeTableWords>(
-        "rope_table", "of a rope: cos_sin: of each position; or frequencies, in radians a position")),
-    of_append(factor_field<&Spec::rope_factor, &CSpec::rope_factor>(
-        "rope_factor", "of frequencies: what cosines and sines are multiplied by (default 1)")),
-    of_append(boolean_field<&Spec::q_norm, &CSpec::q_norm>(
-        "q_norm", "of op append: RMS norm of each head of q, with weights, before the rope")),
-    of_append(boolean_field<&Spec::k_norm, &CSpec::k_norm>(
-        "k_norm", "of op append: the same of k, or of a latent's head_dim_ckv columns")),
-    of_append(boolean_field<&Spec::v_norm, &CSpec::v_norm>("v_norm",
-                                                           "of op append: the same of v, without weights")),
-    of_append(factor_field<&Spec::norm_eps, &CSpec::norm_eps>(
-        "norm_eps", "of norms: added to the mean of squares (default 1e-6)")),
-    of_append(word_field<&Spec::q_dtype, &CSpec::q_dtype, kKvDTypeWords>(
-        "q_dtype", "of op append: element type of the q that is written: dtype's, e4m3 or e5m2")),
-    of_append(boolean_field<&Spec::check_slots, &CSpec::check_slots>(
-        "check_slots", "of slots mapping: the status tells of two tokens of one launch with one slot")),
+    word_field<&Spec::rope, &CSpec::rope, kRopeWords>(
+        "rope", "of op append: columns rotated: none, half: half of them apart, or interleaved: neighbours"),
+    integer_field<&Spec::rotary_dim, &CSpec::rotary_dim>(
+        "rotary_dim", "of a rope: the first columns, which are rotated (default 0: all of the head's)"),
+    word_field<&Spec::rope_table, &CSpec::rope_table, kRopeTableWords>(
+        "rope_table", "of a rope: cos_sin: of each position; or frequencies, in radians a position"),
+    factor_field<&Spec::rope_factor, &CSpec::rope_factor>(
+        "rope_factor", "of frequencies: what cosines and sines are multiplied by (default 1)"),
+    boolean_field<&Spec::q_norm, &CSpec::q_norm>(
+        "q_norm", "of op append: RMS norm of each head of q, with weights, before the rope"),
+    boolean_field<&Spec::k_norm, &CSpec::k_norm>(
+        "k_norm", "of op append: the same of k, or of a latent's head_dim_ckv columns"),
+    boolean_field<&Spec::v_norm, &CSpec::v_norm>("v_norm", "of op append: the same of v, without weights"),
+    factor_field<&Spec::norm_eps, &CSpec::norm_eps>("norm_eps",
+                                                    "of norms: added to the mean of squares (default 1e-6)"),
+    word_field<&Spec::q_dtype, &CSpec::q_dtype, kKvDTypeWords>(
+        "q_dtype", "of op append: element type of the q that is written: dtype's, e4m3 or e5m2"),
+    boolean_field<&Spec::check_slots, &CSpec::check_slots>(
+        "check_slots", "of slots mapping: the status tells of two tokens of one launch with one slot"),
     size<&Sizes::batch, &Options::batch>(
         integer_field<&Sizes::batch, &CSizes::batch>("batch", "sequences to plan for")),
     size<&Sizes::q_len, &Options::q_len>(
@@ -201,20 +190,14 @@ constexpr RequestField kFields[] = {
 std::span<const RequestField> request_fields() { return kFields; }
 
 bool counts(std::string_view name, Op op) {
-    const auto fields = op_traits(op).fields;
-    if (!fields.empty()) return std::ranges::find(fields, name) != fields.end();
-    const RequestField* const field = find_field(name);
-    return field == nullptr || !(field->of_latents || field->of_append);
+    const auto fields = op_request(op).fields;
+    return std::ranges::find(fields, name) != fields.end();
 }
 
 bool counts(std::string_view name, const AttentionSpec& spec) {
     if (!counts(name, spec.op)) return false;
-    if (spec.op != Op::append) return true;
-    constexpr std::string_view kOfHeads[] = {"head_dim",   "head_dim_qk", "head_dim_vo",
-                                             "page_order", "q_norm",      "v_norm"};
-    if (is_latent(spec)) return std::ranges::find(kOfHeads, name) == std::end(kOfHeads);
-    const RequestField* const field = find_field(name);
-    return field == nullptr || !field->of_latents;
+    const OpRequest& op = op_request(spec.op);
+    return op.counts == nullptr || op.counts(name, spec);
 }
 
 const char* leading_head_dim(Op op) {
@@ -252,6 +235,8 @@ void refuse_other_fields(const AttentionRequest& request) {
     const AttentionRequest defaults;
     const std::string leading = leading_head_dim(request.spec.op);
     const AttentionSpec& spec = request.spec;
+    const OpRequest& op = op_request(spec.op);
+    const std::string_view form = op.form == nullptr ? "" : op.form(spec);
     const std::string head_dim = counts("head_dim", spec) ? fmt::format("head_dim or {}", leading) : "";
     std::vector<std::string_view> taken;
     for (const RequestField& field : request_fields()) {
@@ -265,11 +250,9 @@ void refuse_other_fields(const AttentionRequest& request) {
         if (field.get == nullptr || counts(field.name, spec)) continue;
         const ordered_json value = field.get(request);
         if (value == field.get(defaults)) continue;
-        throw InvalidRequest(std::string(field.name),
-                             value.is_string() ? value.get<std::string>() : describe(value),
-                             fmt::format("nothing, with op {}{}: it takes {}", to_string(spec.op),
-                                         spec.op == Op::append && is_latent(spec) ? " and head_dim_ckv" : "",
-                                         join_and(taken)));
+        throw InvalidRequest(
+            std::string(field.name), value.is_string() ? value.get<std::string>() : describe(value),
+            fmt::format("nothing, with op {}{}: it takes {}", to_string(spec.op), form, join_and(taken)));
     }
 }
 

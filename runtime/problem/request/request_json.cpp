@@ -31,22 +31,13 @@ using nlohmann::json;
 }
 
 void check_head_dim_fields(const json& object, Op op) {
-    if (op == Op::append && object.contains("head_dim_ckv")) {  // of latents, which have no head dims
-        for (const char* other : {"head_dim", "head_dim_qk", "head_dim_vo"}) {
-            if (object.contains(other))
-                throw InvalidRequest(other, describe(object[other]),
-                                     "nothing beside head_dim_ckv: latents have it and head_dim_kpe");
-        }
-        if (!object.contains("head_dim_kpe"))
-            throw InvalidRequest("head_dim_kpe", "nothing",
-                                 fmt::format("{} (the field is required beside head_dim_ckv)",
-                                             find_field("head_dim_kpe")->help));
-        return;
-    }
+    const OpRequest& request = op_request(op);
+    if (request.checks_head_dims != nullptr && request.checks_head_dims(object)) return;
     if (!counts("head_dim", op)) {
         if (!object.contains("head_dim")) return;
-        throw InvalidRequest("head_dim", describe(object["head_dim"]),
-                             "nothing, with op mla: it takes head_dim_ckv and head_dim_kpe");
+        throw InvalidRequest(
+            "head_dim", describe(object["head_dim"]),
+            fmt::format("nothing, with op {}: it takes head_dim_ckv and head_dim_kpe", to_string(op)));
     }
     const std::string leading = leading_head_dim(op);
     const bool has_two = leading != "head_dim_vo";
@@ -74,7 +65,7 @@ void check_fields(const json& object) {
         if (find_field(item.key()) == nullptr) refuse_unknown(item.key());
     }
     check_head_dim_fields(object, request.spec.op);
-    for (const std::string_view name : op_traits(request.spec.op).required) {
+    for (const std::string_view name : op_request(request.spec.op).required) {
         if (!object.contains(name))
             throw InvalidRequest(std::string(name), "nothing",
                                  fmt::format("{} (the field is required)", find_field(name)->help));

@@ -8,10 +8,8 @@
 
 namespace attnsmith::problem {
 
-// Whether it is of latents: their columns take the place of head dims.
-inline bool is_latent(const AttentionSpec& spec) {
-    return spec.op == Op::mla || (spec.op == Op::append && spec.head_dim_ckv != 0);
-}
+// Whether it is of latents: their columns take the place of head dims. No other request has any.
+inline bool is_latent(const AttentionSpec& spec) { return spec.head_dim_ckv != 0; }
 
 // What o is stored as.
 inline DType output_dtype(const AttentionSpec& spec) { return spec.o_dtype.value_or(spec.dtype); }
@@ -30,13 +28,13 @@ inline std::int64_t scale_blocks(const AttentionSpec& spec) {
     return is_latent(spec) && spec.kv_scale == KvScale::block128 ? spec.head_dim_ckv / kScaleBlock : 1;
 }
 
-// Columns of V, and so of O: of op mla the latent's.
+// Columns of V, and so of O: of latents the latent's.
 inline std::int64_t value_dim(const AttentionSpec& spec) {
-    return spec.op == Op::mla ? spec.head_dim_ckv : spec.head_dim_vo;
+    return is_latent(spec) ? spec.head_dim_ckv : spec.head_dim_vo;
 }
-// Columns of keys that are no columns of V: of op mla the position's, of others all.
+// Columns of keys that are no columns of V: of latents the position's, of others all.
 inline std::int64_t key_dim(const AttentionSpec& spec) {
-    return spec.op == Op::mla ? spec.head_dim_kpe : spec.head_dim_qk;
+    return is_latent(spec) ? spec.head_dim_kpe : spec.head_dim_qk;
 }
 
 }  // namespace attnsmith::problem

@@ -1,9 +1,9 @@
 """Which part of the tree may include which: the rules, and a checker over a tree's #include lines.
 
-The parts are folders. `problem <- families <- planner`, and `problem <- models`; `compiler` and `driver` depend on nothing of ours
+The parts are folders. `problem <- ops, families <- planner`, and `problem <- models`; `compiler` and `driver` depend on nothing of ours
 but the public headers, and `cache` not even on those; `settings <- cubins <- engine <- reports` join all; nothing includes `c_api`,
-the C ABI; `tools` and `tests` come after. Each family of kernels has a folder in `families`, which the registry alone includes: a
-family knows what all share, and no other family. Within a part, too, folders include each other in one direction, and so
+the C ABI; `tools` and `tests` come after. Each family of kernels has a folder in `families`, and each op one in `ops`, which
+the registry there alone includes: a family, and an op, knows what all share, and no other. Within a part, too, folders include each other in one direction, and so
 do units, a header and its source file. The checker returns one line of text a violation and knows nothing of the compiler: a
 missing file is a violation, too.
 """
@@ -15,6 +15,7 @@ import re
 PARTS = {
     "runtime/include/attnsmith": "public",
     "runtime/problem": "problem",
+    "runtime/ops": "ops",
     "runtime/models": "models",
     "runtime/families": "families",
     "runtime/planner": "planner",
@@ -36,28 +37,29 @@ PARTS = {
 MAY_INCLUDE = {
     "public": set(),
     "problem": {"public"},
+    "ops": {"problem", "public"},
     "models": {"problem", "public"},
     "families": {"problem", "public", "abi"},
-    "planner": {"families", "problem", "public", "abi"},
+    "planner": {"ops", "families", "problem", "public", "abi"},
     "compiler": {"public"},
     "driver": {"public"},
     "cache": set(),
     "settings": {"cache", "compiler", "problem", "public"},
     "cubins": {"settings", "cache", "compiler", "driver", "planner", "families", "problem", "public"},
-    "engine": {"cubins", "settings", "cache", "compiler", "driver", "planner", "families", "problem", "public", "abi"},
+    "engine": {"cubins", "settings", "cache", "compiler", "driver", "planner", "ops", "families", "problem", "public", "abi"},
     "reports": {"engine", "cubins", "settings", "cache", "families", "problem", "public"},
     "c_api": {"reports", "problem", "public"},
     "abi": set(),
     "templates": {"abi"},
-    "tools": {"reports", "engine", "cubins", "settings", "models", "cache", "compiler", "driver", "planner", "families", "problem",
+    "tools": {"reports", "engine", "cubins", "settings", "models", "ops", "cache", "compiler", "driver", "planner", "families", "problem",
               "public", "abi"},
-    "tests": {"tools", "reports", "engine", "cubins", "settings", "models", "cache", "compiler", "driver", "planner", "families",
+    "tests": {"tools", "reports", "engine", "cubins", "settings", "models", "ops", "cache", "compiler", "driver", "planner", "families",
               "problem", "public", "abi", "templates"},
 }
 
-# What includes the folders of single families: themselves, the list of them, and tests of one.
-FAMILIES = "runtime/families/"
-REGISTRY = "runtime/families/registry/registry.cpp"
+# Folders of folders that know what all of them share, and none of the others. Each one's registry is the list of them.
+SINGLES = {"runtime/families/": "family", "runtime/ops/": "op"}
+REGISTRY = "registry/registry.cpp"
 
 # Headers that one part alone may include. Tests are free: they fake the driver.
 OWNERS = {"nvrtc.h": "compiler", "cuda.h": "driver"}
@@ -140,7 +142,7 @@ def violation(tree, file, operand):
         return None if allowed else f"{part} includes {name}, which is {OWNERS[name]}'s alone"
     target = tree.find(file, name)
     if target is not None:
-        return edge_violation(part, target) or family_violation(part, file, target)
+        return edge_violation(part, target) or single_violation(part, file, target)
     if match.group(1):
         return f"includes {name}, which is no file of this tree"
     return external_violation(part, name, file)
@@ -155,17 +157,20 @@ def edge_violation(part, target):
     return None
 
 
-def family_of(file):
-    """The family whose folder a file is in, or None."""
-    inner = file[len(FAMILIES):].split("/") if file.startswith(FAMILIES) else []
-    return inner[0] if len(inner) > 1 and not REGISTRY.startswith(f"{FAMILIES}{inner[0]}/") else None
+def single_of(file):
+    """(the folder of SINGLES, the folder in it) that a file is in; None for what all of them share, and for the registry."""
+    for folder in SINGLES:
+        inner = file[len(folder):].split("/") if file.startswith(folder) else []
+        if len(inner) > 1 and not REGISTRY.startswith(f"{inner[0]}/"):
+            return folder, inner[0]
+    return None
 
 
-def family_violation(part, file, target):
-    family = family_of(target)
-    if family is None or family_of(file) == family or file == REGISTRY or part == "tests":
+def single_violation(part, file, target):
+    single = single_of(target)
+    if single is None or single_of(file) == single or file == single[0] + REGISTRY or part == "tests":
         return None
-    return f"includes {target}, which is the family {family}'s own"
+    return f"includes {target}, which is the {SINGLES[single[0]]} {single[1]}'s own"
 
 
 def folder_of(file):

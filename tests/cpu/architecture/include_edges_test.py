@@ -13,6 +13,10 @@ SKELETON = {
     "runtime/include/attnsmith/types.hpp": "#include <cstdint>\n",
     "runtime/include/attnsmith/version.hpp.in": "",
     "runtime/problem/problem.hpp": '#include "attnsmith/types.hpp"\n#include <fmt/format.h>\n',
+    "runtime/ops/op.hpp": '#include "problem/problem.hpp"\n',
+    "runtime/models/models.hpp": '#include "problem/problem.hpp"\n',
+    "runtime/settings/settings.hpp": '#include "cache/store.hpp"\n',
+    "runtime/cubins/cubins.hpp": '#include "settings/settings.hpp"\n',
     "runtime/families/family.hpp": '#include "problem/problem.hpp"\n#include "abi/shared.h"\n',
     "runtime/families/quick/family.hpp": '#include "families/family.hpp"\n#include "families/quick/tiles.hpp"\n',
     "runtime/families/quick/tiles.hpp": "",
@@ -22,7 +26,8 @@ SKELETON = {
     "runtime/compiler/nvrtc.hpp": '#include <nvrtc.h>\n#include "attnsmith/types.hpp"\n',
     "runtime/driver/api.hpp": '#include <cuda.h>\n#include "attnsmith/types.hpp"\n',
     "runtime/engine/engine.cpp": '#include "cache/store.hpp"\n#include "driver/api.hpp"\n#include "compiler/nvrtc.hpp"\n',
-    "runtime/c_api/objects.hpp": '#include "engine/engine.hpp"\n#include "attnsmith/types.hpp"\n',
+    "runtime/reports/report.hpp": '#include "engine/engine.hpp"\n',
+    "runtime/c_api/objects.hpp": '#include "reports/report.hpp"\n#include "attnsmith/types.hpp"\n',
     "cache/store.hpp": "#include <string>\n#include <sys/file.h>\n",
     "kernel_templates/abi/shared.h": "#include <cstdint>\n",
     "kernel_templates/common/copy.cuh": '#include "abi/shared.h"\n',
@@ -190,6 +195,13 @@ class Rules(unittest.TestCase):
                      "runtime/engine/broken.cpp", "tools/cli/broken.cpp"):
             self.assert_refused(file, include, "the family quick's own")
         self.assertEqual(check({"tests/cpu/families/a_test.cpp": include}), [])
+
+    def test_an_op_is_known_to_its_registry_alone(self):
+        ops = {"runtime/ops/fast/op.hpp": ""}
+        include = '#include "ops/fast/op.hpp"\n'
+        for file in ("runtime/ops/other/broken.cpp", "runtime/ops/op.cpp", "runtime/planner/broken.cpp"):
+            self.assertTrue(any("the op fast's own" in line for line in check({**ops, file: include})), file)
+        self.assertEqual(check({**ops, "runtime/ops/registry/registry.cpp": include, "runtime/planner/a.cpp": '#include "ops/op.hpp"\n'}), [])
 
     def test_angle_brackets_hide_nothing(self):
         self.assert_refused("cache/broken.cpp", "  #  include <driver/api.hpp> // why not\n", "cache includes driver")

@@ -10,7 +10,7 @@ import include_edges
 
 PICTURE = pathlib.Path(__file__).resolve().parents[3] / "docs/include_rules.svg"
 # Left to right, so that few arrows cross; a part that is not here goes to the right.
-COLUMNS = {"abi": 0, "templates": 0, "families": 1, "planner": 1, "problem": 2, "public": 2, "settings": 3, "cubins": 2, "engine": 2,
+COLUMNS = {"abi": 0, "templates": 0, "families": 1, "ops": 2, "planner": 1, "problem": 2, "public": 2, "settings": 3, "cubins": 2, "engine": 2,
            "reports": 2, "tools": 1, "models": 5, "compiler": 3, "c_api": 3, "driver": 0, "cache": 4, "tests": 0}
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 110, 34, 40, 44, 20
 

@@ -5,10 +5,10 @@
 #include "attnsmith/error.hpp"
 #include "engine/fake_runtime.hpp"
 #include "families/attention_arguments.hpp"
+#include "ops/operands.hpp"
 #include "planner/launch.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
-#include "problem/tensors/tensors.hpp"
 
 using namespace attnsmith;
 using attnsmith::test::at;
@@ -26,12 +26,13 @@ struct Bound {
 Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Batch& batch) {
     const planner::Plan plan = planner::make_plan(problem::validate(spec, {1, 1, 65536}),
                                                   families::traits_of(89), planner::repository_tuning());
-    const problem::BoundShape shape = problem::check_tensors(plan.problem, tensors, batch);
+    const problem::Operands operands = problem::AttentionOperands{tensors, batch};
+    const problem::BoundShape shape = ops::check_operands(plan.problem, operands);
     Bound bound{planner::launch_of(plan, shape), {}};
     const families::KernelConfig& kernel = plan.kernel(planner::Role::attention);
     const families::Bound made =
         kernel.family->bind(kernel, planner::context_of(plan, shape, bound.launch),
-                            families::AttentionBinding{tensors, batch, at(9, DType::i32, {1}).data});
+                            families::Binding{operands, at(9, DType::i32, {1}).data});
     REQUIRE(made.arguments.bytes().size() == sizeof bound.arguments);
     std::memcpy(&bound.arguments, made.arguments.data(), sizeof bound.arguments);
     return bound;

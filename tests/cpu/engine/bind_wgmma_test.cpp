@@ -12,6 +12,7 @@
 #include "engine/fake_runtime.hpp"
 #include "engine/tensor_maps.hpp"
 #include "families/attention_arguments.hpp"
+#include "ops/operands.hpp"
 #include "planner/launch.hpp"
 #include "planner/launch_facts.hpp"
 #include "planner/repository_tuning.hpp"
@@ -65,9 +66,10 @@ Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Bat
     const planner::Plan plan = planner::make_plan(problem::validate(spec, {8, 4096, 4096}),
                                                   families::traits_of(90), planner::repository_tuning());
     REQUIRE(plan.kernel(planner::Role::attention).backend() == families::Backend::wgmma);
-    const problem::BoundShape shape = problem::check_tensors(plan.problem, tensors, batch);
+    const problem::Operands operands = problem::AttentionOperands{tensors, batch};
+    const problem::BoundShape shape = ops::check_operands(plan.problem, operands);
     const planner::Launch launch = planner::launch_of(plan, shape);
-    const families::AttentionBinding binding{tensors, batch, at(9, DType::i32, {1}).data};
+    const families::Binding binding{operands, at(9, DType::i32, {1}).data};
     const families::LaunchContext context = planner::context_of(plan, shape, launch);
     const families::KernelConfig& kernel = plan.kernel(planner::Role::attention);
     families::Bound arguments = kernel.family->bind(kernel, context, binding);
@@ -104,7 +106,7 @@ TEST_CASE("keys that were widened ahead are those of the workspace, whatever the
     tensors.k = at(2, DType::e4m3, {2, 1000, 8, 128});
     tensors.v = at(3, DType::e4m3, {2, 1000, 8, 128});
     const Bound bound = bind(spec, tensors, {});
-    REQUIRE(bound.kernel.family->reads_widened(bound.kernel));
+    REQUIRE(bound.kernel.family->needs(bound.kernel, families::Role::widen));
     const auto workspace = reinterpret_cast<std::uint64_t>(at(9, DType::i32, {1}).data);
     CHECK(bound.k.address > workspace);
     CHECK(bound.v.address >= bound.k.address + 2 * 1000 * 8 * 128 * 2);

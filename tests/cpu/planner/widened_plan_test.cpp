@@ -39,7 +39,7 @@ TEST_CASE("keys are widened ahead where many queries meet each of them", "[plann
         REQUIRE(plan.steps.size() == 2);
         CHECK(plan.steps[0].role() == Role::widen);
         CHECK(plan.steps[1].role() == Role::attention);
-        CHECK(plan.steps[1].kernel.family->reads_widened(plan.steps[1].kernel));
+        CHECK(plan.steps[1].kernel.family->needs(plan.steps[1].kernel, families::Role::widen));
         // Longer keys alone are no reason, and neither are more sequences.
         CHECK_FALSE(is_widened(plan_of(spec, {1, 1, 16384})));
         CHECK_FALSE(is_widened(plan_of(spec, {1, 256, 16384})));
@@ -158,7 +158,7 @@ TEST_CASE("a kernel set has what widens, and what is launched instead", "[planne
     const problem::Problem problem = problem::validate(spec, {1, 16384, 16384});
     const planner::Choice chosen = planner::choose(picked.set, problem, families::traits_of(90));
     REQUIRE(chosen.candidate != nullptr);
-    CHECK(chosen.candidate->kernel.family->reads_widened(chosen.candidate->kernel));
+    CHECK(chosen.candidate->kernel.family->needs(chosen.candidate->kernel, families::Role::widen));
     const auto place = static_cast<std::size_t>(chosen.candidate - picked.set.candidates.data());
     const planner::Plan& plan = picked.plans.at(picked.plan_of.at(place));
     CHECK(plan.is_of_set);

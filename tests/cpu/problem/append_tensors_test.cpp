@@ -5,7 +5,7 @@
 
 #include "bound_tensors.hpp"
 #include "expect.hpp"
-#include "problem/tensors/tensors.hpp"
+#include "ops/operands.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::problem;
@@ -32,7 +32,9 @@ struct Setup {
                           .slot_mapping = at(7, DType::i64, {11})};
     Batch batch{};
 
-    BoundShape check() const { return check_tensors(validate(spec, {}), tensors, batch); }
+    BoundShape check() const {
+        return ops::check_operands(validate(spec, {}), AppendOperands{tensors, batch});
+    }
 
     void rotate() {
         spec.rope = Rope::half;

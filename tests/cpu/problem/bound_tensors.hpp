@@ -5,7 +5,7 @@
 #include <initializer_list>
 
 #include "attnsmith/batch.hpp"
-#include "problem/tensors/tensors.hpp"
+#include "ops/operands.hpp"
 
 namespace attnsmith::test {
 
@@ -15,7 +15,7 @@ struct BoundTensors {
     Batch batch;
 
     problem::BoundShape check() const {
-        return problem::check_tensors(problem::validate(spec, {}), tensors, batch);
+        return ops::check_operands(problem::validate(spec, {}), problem::AttentionOperands{tensors, batch});
     }
 };
 

@@ -6,7 +6,7 @@
 
 #include "bound_tensors.hpp"
 #include "expect.hpp"
-#include "problem/tensors/tensors.hpp"
+#include "ops/operands.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::problem;
@@ -31,7 +31,7 @@ struct Setup {
         tensors.lse = at(201, DType::f32, {11, 8});
         return tensors;
     }
-    BoundShape check() const { return check_tensors(validate(spec, {}), tensors); }
+    BoundShape check() const { return ops::check_operands(validate(spec, {}), MergeOperands{tensors}); }
 };
 
 Tensor moved(Tensor tensor, std::int64_t bytes) {

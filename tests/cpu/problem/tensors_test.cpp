@@ -1,4 +1,4 @@
-#include "problem/tensors/tensors.hpp"
+#include "ops/operands.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "problem/tensors/tensors.hpp"
+#include "ops/operand_checks.hpp"
 
 #include <fmt/format.h>
 
@@ -9,12 +9,16 @@
 #include <string_view>
 
 #include "attnsmith/error.hpp"
+#include "ops/attention_steps.hpp"
 #include "problem/limits.hpp"
 #include "problem/tensors/batch_tensors.hpp"
 #include "problem/tensors/operands.hpp"
 #include "problem/tensors/tensor_checks.hpp"
 
-namespace attnsmith::problem {
+namespace attnsmith::ops {
+
+using namespace problem;
+
 namespace {
 
 class Checker {
@@ -76,7 +80,7 @@ class Checker {
     }
 
     bool ragged_queries() const { return batch_.q_indptr.present(); }
-    bool is_latent() const { return spec_.op == Op::mla; }
+    bool is_latent() const { return problem::is_latent(spec_); }
 
     Expected position_columns() const { return {spec_.head_dim_kpe, "head_dim_kpe"}; }
     Expected output_columns() const {
@@ -336,13 +340,20 @@ class Checker {
 
 }  // namespace
 
-BoundShape check_tensors(const Problem& problem, const AttentionTensors& tensors, const Batch& batch) {
+BoundShape check_attention(const Problem& problem, const Operands& operands) {
+    const auto& [tensors, batch] = std::get<AttentionOperands>(operands);
     return Checker(problem, tensors, batch).check();
 }
 
-void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const AttentionTensors& tensors,
-                     const Batch& batch) {
+void check_attention_workspace(const Problem& problem, void* data, std::int64_t bytes,
+                               const Operands& operands) {
+    const auto& [tensors, batch] = std::get<AttentionOperands>(operands);
     Checker(problem, tensors, batch).refuse_shared({"workspace.data", workspace_tensor(data, bytes)});
+}
+
+InvalidRequest attention_too_large(const TooLarge& launch) {
+    return {"batch", fmt::format("bounds that need {} CTAs", launch.items),
+            fmt::format("sequences and lengths that need at most {} CTAs; divide the batch", launch.most)};
 }
 
 OperandChecks::OperandChecks(const Problem& problem, const AttentionTensors& tensors, const Batch& batch,
@@ -410,4 +421,4 @@ void OperandChecks::check_elements(const OperandAddresses& addresses, const Oper
     checker.refuse_shared({"workspace.data", workspace_});
 }
 
-}  // namespace attnsmith::problem
+}  // namespace attnsmith::ops

@@ -1,13 +1,16 @@
+#include "ops/merge/tensors.hpp"
+
 #include <fmt/format.h>
 
 #include <string>
 
 #include "problem/tensors/overlap.hpp"
 #include "problem/tensors/tensor_checks.hpp"
-#include "problem/tensors/tensors.hpp"
 
-namespace attnsmith::problem {
+namespace attnsmith::ops::merge {
 namespace {
+
+using namespace problem;
 
 constexpr const char* kOutputMemory =
     "memory that no other tensor uses, or exactly the view that one state is";
@@ -100,8 +103,8 @@ class MergeChecker {
 
 }  // namespace
 
-BoundShape check_tensors(const Problem& problem, const MergeTensors& tensors) {
-    return MergeChecker(problem.spec, tensors).check();
+BoundShape check_tensors(const Problem& problem, const Operands& operands) {
+    return MergeChecker(problem.spec, std::get<MergeOperands>(operands).tensors).check();
 }
 
-}  // namespace attnsmith::problem
+}  // namespace attnsmith::ops::merge

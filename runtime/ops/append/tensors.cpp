@@ -1,3 +1,5 @@
+#include "ops/append/tensors.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,10 +12,11 @@
 #include "problem/tensors/batch_tensors.hpp"
 #include "problem/tensors/overlap.hpp"
 #include "problem/tensors/tensor_checks.hpp"
-#include "problem/tensors/tensors.hpp"
 
-namespace attnsmith::problem {
+namespace attnsmith::ops::append {
 namespace {
+
+using namespace problem;
 
 class AppendChecker {
   public:
@@ -438,13 +441,14 @@ class AppendChecker {
 
 }  // namespace
 
-BoundShape check_tensors(const Problem& problem, const AppendTensors& tensors, const Batch& batch) {
+BoundShape check_tensors(const Problem& problem, const Operands& operands) {
+    const auto& [tensors, batch] = std::get<AppendOperands>(operands);
     return AppendChecker(problem, tensors, batch).check();
 }
 
-void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const AppendTensors& tensors,
-                     const Batch& batch) {
+void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const Operands& operands) {
+    const auto& [tensors, batch] = std::get<AppendOperands>(operands);
     AppendChecker(problem, tensors, batch).refuse_shared({"workspace.data", workspace_tensor(data, bytes)});
 }
 
-}  // namespace attnsmith::problem
+}  // namespace attnsmith::ops::append

@@ -1,0 +1,11 @@
+// Op append, as the registry lists it.
+#pragma once
+
+#include "ops/op.hpp"
+
+namespace attnsmith::ops::append {
+
+extern const problem::OpRequest kRequest;  // fields.cpp
+extern const OpTraits kOp;                 // steps.cpp
+
+}  // namespace attnsmith::ops::append
