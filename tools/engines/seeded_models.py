@@ -54,6 +54,7 @@ SHAPES = {
         "num_attention_heads": 16, "num_key_value_heads": 16, "kv_lora_rank": 512, "q_lora_rank": None, "qk_nope_head_dim": 128,
         "qk_rope_head_dim": 64, "v_head_dim": 128, "first_k_dense_replace": 4, "n_routed_experts": 4, "n_shared_experts": 1},
         peer="FLASH_ATTN_MLA"),
+    "one-kv-head": Shape("LlamaConfig", _gqa(16, 1, 128, rope_parameters=_LLAMA_3)),  # as context parallelism without MLA needs
     "few-tokens": Shape("LlamaConfig", _gqa(16, 4, 128, rope_parameters=_LLAMA_3, vocab_size=64)),
     # Every token goes to every expert: one that bf16 sends elsewhere would say nothing of attention.
     "gpt-oss": Shape("GptOssConfig", _gqa(64, 8, 64, sliding_window=128, layer_types=_MIXED, num_local_experts=4,
