@@ -11,6 +11,7 @@
 #include "engine/held.hpp"
 #include "engine/runtime_impl.hpp"
 #include "engine/tensor_maps.hpp"
+#include "ops/op.hpp"
 #include "ops/operand_checks.hpp"
 #include "ops/operands.hpp"
 #include "planner/launch.hpp"
@@ -233,7 +234,7 @@ std::size_t engine::workspace_bytes(const planner::Plan& plan, const WorkspaceBo
     check_bound(names.batch, bounds.batch, problem::kMaxBatch);
     check_bound(names.max_kv_len, bounds.max_kv_len, problem::kMaxLength);
     const std::int64_t most_tokens = problem::kMaxQueryRows / plan.problem.spec.q_heads;
-    if (plan.find(planner::Role::attention) == nullptr) {  // without a KV split: at most a status to keep
+    if (!ops::op_traits(plan.problem.spec.op).divides_keys) {  // at most a status to keep
         check_bound(names.q_tokens, bounds.q_tokens, most_tokens);
         return static_cast<std::size_t>(planner::workspace_bytes(plan, {}));
     }

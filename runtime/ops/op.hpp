@@ -44,9 +44,10 @@ struct OpTraits {
     // needs them.
     std::span<const Role> steps;
     Role main;
-    bool divides_keys = false;  // main kernels are ranked with the best KV split of each; there is one, else
-    bool has_status = false;    // a workspace begins with a status
-    bool is_exact = false;      // the result's bits are specified, so there is no tolerance
+    bool divides_keys =
+        false;  // main kernels are ranked with the best KV split of each; otherwise there is only one
+    bool has_status = false;  // a workspace begins with a status
+    bool is_exact = false;    // the result's bits are specified, so there is no tolerance
     InvalidRequest (*too_large)(const TooLarge& launch);
 };
 

@@ -1,7 +1,5 @@
 #include "planner/launch.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "abi/attention_arguments.h"

@@ -101,7 +101,7 @@ problem::BoundShape keys_of(const PlanSizes& sizes) {
     return {.batch = sizes.batch, .max_kv_len = sizes.kv_len};
 }
 
-// What the set has for op attention or mla.
+// The set's main kernels, of an op that divides keys.
 std::span<const Candidate> attentions(const KernelSet& set) {
     return {set.candidates.data(), set.contenders.size()};
 }

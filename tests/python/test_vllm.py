@@ -291,7 +291,7 @@ class Dense(unittest.TestCase):
             config.parallel_config.use_ubatching = True
             self.assertFalse(self.built(backend, config).supports_update_block_table)
 
-    def test_a_cache_that_vllm_throws_away_is_let_go(self):
+    def test_a_cache_that_vllm_throws_away_is_freed(self):
         """When the builders of another one are made."""
         with release(NEWEST) as (backend, _), standing_in():
             driven, config = vllm_cases.drive(backend, vllm_cases.DENSE[0], "cpu"), config_of()
@@ -572,6 +572,7 @@ class Start(unittest.TestCase):
             for place, name, value in ((_layers, "default_runtime", lambda: runtime), (torch.cuda, "is_initialized", lambda: True),
                                        (torch.cuda, "current_device", lambda: 1)):
                 stack.enter_context(unittest.mock.patch.object(place, name, value))
+            stack.callback(self.wait_for_kernels)
             yield backend, _layers
 
     def test_kernels_compile_while_weights_load(self):
@@ -614,6 +615,7 @@ class Start(unittest.TestCase):
             self.wait_for_kernels()
             begun = [call.kwargs for call in prepare.call_args_list]
             prepare.reset_mock()
+            self.assertGreater(len(begun), 10)
             _layers.prepared(_layers.requests_of(config, config.compilation_config.static_forward_context, 16), torch.device("cuda"))
         for call in prepare.call_args_list:
             self.assertIn(call.kwargs, begun)
@@ -621,17 +623,27 @@ class Start(unittest.TestCase):
 
     def test_what_cannot_be_prepared_is_told_by_the_builder(self):
         config = config_of(block_size=16)
-        with self.engine(unittest.mock.Mock(side_effect=attnsmith.Unsupported("no kernel")), config) as (backend, _layers):
+        refused = unittest.mock.Mock(side_effect=attnsmith.Unsupported("no kernel"))
+        with self.engine(refused, config) as (backend, _layers), unittest.mock.patch.object(threading, "excepthook") as hook:
             layer = types.SimpleNamespace(impl=vllm_cases.impl_of(backend, vllm_cases.DENSE[0], "cpu"))
             config.compilation_config.static_forward_context["layer"] = layer
             with self.assertRaisesRegex(attnsmith.Unsupported, "layer: the cache's update: no kernel"):
                 _layers.prepared(_layers.requests_of(config, ["layer"], 16), torch.device("cuda"))
+            self.assertEqual(hook.call_count, 0)
+
+    def test_what_begins_stops_no_layer(self):
+        with self.engine(unittest.mock.Mock(), config_of(block_size=16, dtype=torch.float32)) as (backend, _):
+            vllm_cases.impl_of(backend, vllm_cases.DENSE[0], "cpu")
+        with self.engine(unittest.mock.Mock(), config_of(block_size=16)) as (backend, _), unittest.mock.patch.object(
+                threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
+            vllm_cases.impl_of(backend, vllm_cases.DENSE[0], "cpu")
 
     def test_nothing_begins_before_the_process_has_chosen_a_gpu(self):
         prepare = unittest.mock.Mock()
         with self.engine(prepare, config_of(block_size=16)) as (backend, _):
             with unittest.mock.patch.object(torch.cuda, "is_initialized", lambda: False):
                 vllm_cases.impl_of(backend, vllm_cases.DENSE[0], "cpu")
+                self.wait_for_kernels()
         self.assertEqual(prepare.call_count, 0)
 
     def test_latent_layers_begin_too(self):

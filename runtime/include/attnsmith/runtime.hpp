@@ -321,7 +321,7 @@ class ATTNSMITH_API Kernel {
   private:
     friend class KernelSet;
     friend class Runtime;
-    // Null: the Call allocates a workspace.
+
     std::shared_ptr<const Impl> impl_;
 };
 

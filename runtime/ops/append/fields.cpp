@@ -29,7 +29,7 @@ constexpr std::string_view kOfLatents[] = {"head_dim_ckv", "head_dim_kpe"};
 constexpr std::string_view kOfHeads[] = {"head_dim",   "head_dim_qk", "head_dim_vo",
                                          "page_order", "q_norm",      "v_norm"};
 
-bool counts(std::string_view field, const AttentionSpec& spec) {
+bool counts_in_form(std::string_view field, const AttentionSpec& spec) {
     const auto is_one_of = [&](const auto& fields) {
         return std::ranges::find(fields, field) != std::end(fields);
     };
@@ -130,13 +130,13 @@ void validate(AttentionSpec& spec, const PlanSizes& sizes) {
 
 }  // namespace
 
-const OpRequest kRequest{.op = Op::append,
-                         .fields = kFields,
-                         .required = {},
-                         .without_default = kOfLatents,
-                         .validate = validate,
-                         .counts = counts,
-                         .form = form,
-                         .checks_head_dims = checks_head_dims};
+constinit const OpRequest kRequest{.op = Op::append,
+                                   .fields = kFields,
+                                   .required = {},
+                                   .without_default = kOfLatents,
+                                   .validate = validate,
+                                   .counts = counts_in_form,
+                                   .form = form,
+                                   .checks_head_dims = checks_head_dims};
 
 }  // namespace attnsmith::ops::append

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 
 #include "problem/ceil_div.hpp"
 #include "problem/limits.hpp"

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <cmath>
 #include <string>
 
@@ -50,7 +48,7 @@ void validate(AttentionSpec& spec, const PlanSizes& sizes) {
 
 }  // namespace
 
-const OpRequest kRequest{
+constinit const OpRequest kRequest{
     .op = Op::attention, .fields = kFields, .required = {}, .without_default = {}, .validate = validate};
 
 }  // namespace attnsmith::ops::attention

@@ -19,7 +19,7 @@ void validate(AttentionSpec& spec, const PlanSizes& sizes) {
 
 }  // namespace
 
-const OpRequest kRequest{
+constinit const OpRequest kRequest{
     .op = Op::merge, .fields = kFields, .required = {}, .without_default = {}, .validate = validate};
 
 }  // namespace attnsmith::ops::merge

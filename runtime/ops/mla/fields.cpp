@@ -32,10 +32,10 @@ void validate(AttentionSpec& spec, const PlanSizes& sizes) {
 
 }  // namespace
 
-const OpRequest kRequest{.op = Op::mla,
-                         .fields = kFields,
-                         .required = kRequired,
-                         .without_default = kWithoutDefault,
-                         .validate = validate};
+constinit const OpRequest kRequest{.op = Op::mla,
+                                   .fields = kFields,
+                                   .required = kRequired,
+                                   .without_default = kWithoutDefault,
+                                   .validate = validate};
 
 }  // namespace attnsmith::ops::mla

@@ -14,7 +14,6 @@
 #include "problem/request/field_kinds.hpp"
 #include "problem/request/ops.hpp"
 #include "problem/request/sm_list.hpp"
-#include "problem/request/spec_facts.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::problem {

@@ -37,7 +37,7 @@ void check_head_dim_fields(const json& object, Op op) {
         if (!object.contains("head_dim")) return;
         throw InvalidRequest(
             "head_dim", describe(object["head_dim"]),
-            fmt::format("nothing, with op {}: it takes head_dim_ckv and head_dim_kpe", to_string(op)));
+            fmt::format("nothing, with op {}: it takes {}", to_string(op), join_and(request.required)));
     }
     const std::string leading = leading_head_dim(op);
     const bool has_two = leading != "head_dim_vo";

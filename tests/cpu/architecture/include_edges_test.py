@@ -1,6 +1,7 @@
 """The tree keeps to the one-way dependencies of the design, and the checker sees each kind of violation."""
 
 import pathlib
+import re
 import unittest
 
 import include_edges
@@ -68,6 +69,11 @@ class Pages(unittest.TestCase):
     def test_the_picture_is_drawn_from_the_rules(self):
         self.assertEqual(include_picture.PICTURE.read_text(encoding="utf-8"), include_picture.draw(include_edges.MAY_INCLUDE),
                          "to draw it again: tests/cpu/architecture/include_picture.py --write")
+
+    def test_each_box_has_a_place_of_its_own(self):
+        places = re.findall(r'<rect x="(\d+)" y="(\d+)"', include_picture.PICTURE.read_text(encoding="utf-8"))
+        self.assertEqual(len(places), len(include_edges.MAY_INCLUDE))
+        self.assertEqual(len(set(places)), len(places))
 
     def test_the_table_has_every_part_and_what_it_may_include(self):
         table = {}

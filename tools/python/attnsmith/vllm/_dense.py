@@ -96,7 +96,7 @@ class AttnsmithDenseBackend(CommonBackend, AttentionBackend):  # type: ignore[mi
                           and cls.supports_compute_capability(device_capability)):
             return reason  # vLLM has reported the others
         storage = _layers.storage_of(kv_cache_dtype or "auto")
-        words = {**_plain_words(_layers.dtype_word(dtype), head_size), **_stored_words(head_size, storage, block_size or 16)}
+        words = {**_plain_words(_layers.dtype_word(dtype), head_size), **_stored_words(head_size, storage, block_size or _layers.PAGE_SIZE)}
         return _layers.why_not_planned({**words, "sink": has_sink}, (device_capability.major, device_capability.minor))
 
 
@@ -214,7 +214,7 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
         return views
 
     def forget_cache(self) -> None:
-        """Lets go of the cache of the last call, whose memory vLLM may want back."""
+        """Drops the references to the last call's cache, so that vLLM can free it."""
         self._of_cache: Tuple[Any, Any, Any, Optional[CacheViews]] = (None, None, None, None)
 
     def forward(self, layer: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor,

@@ -28,7 +28,7 @@ _PLAIN = {"float16": torch.float16, "half": torch.float16, "bfloat16": torch.bfl
 KV_CACHE_DTYPES = ("auto", "float16", "bfloat16", *_FP8, *_PER_TOKEN)
 _DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 SCALE_BYTES = 4  # of a token and head, fp32
-_PAGE_SIZE = 16  # vLLM's default
+PAGE_SIZE = 16  # vLLM's default
 #: What begin() started, by device and request, as long as a layer keeps it: layers of one kind share it.
 _begun: weakref.WeakValueDictionary[Tuple[int, Key], Begun] = weakref.WeakValueDictionary()
 _beginning = threading.Lock()
@@ -122,11 +122,16 @@ def requests_of(vllm_config: Any, layer_names: Iterable[str], page_size: int) ->
 
 class Begun:
     """Kernels that a thread prepares, so that they compile while the engine loads its weights. They stay loaded as long as this
-    lives; prepared() then finds them, or waits for them."""
+    lives; prepared() waits for them."""
 
     def __init__(self, device: int, words: Words) -> None:
         self._kernels: Optional[KernelSet] = None
-        threading.Thread(target=self._prepare, args=(device, words), name="attnsmith: kernels").start()
+        # The end of the process waits for what compiles, for a limited time: see Runtime.close().
+        self._thread = threading.Thread(target=self._prepare, args=(device, words), name="attnsmith: kernels", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        self._thread.join()
 
     def _prepare(self, device: int, words: Words) -> None:
         try:
@@ -136,16 +141,21 @@ class Begun:
 
 
 def begin(impl: Any, vllm_config: Optional[Any]) -> List[Begun]:
-    """What to keep with a layer. The page size may turn out to be another one; kernels do not depend on it."""
-    if vllm_config is None or not torch.cuda.is_initialized():  # no engine, or one that does not say yet where
-        return []
-    device, begun = torch.cuda.current_device(), []
-    for _, words in impl.requests(vllm_config.cache_config.block_size or _PAGE_SIZE, vllm_config):
-        with _beginning:
-            one = _begun.get((device, _key_of(words)))
-            if one is None:
-                one = _begun[device, _key_of(words)] = Begun(device, words)
-        begun.append(one)
+    """What to keep with a layer. The page size may turn out to be another multiple of 16; kernels do not depend on which one.
+    Raises nothing: what cannot be prepared is told by prepared()."""
+    begun: List[Begun] = []
+    if vllm_config is None or not torch.cuda.is_initialized():  # no engine, or its process has not chosen a GPU
+        return begun
+    try:
+        device = torch.cuda.current_device()
+        for _, words in impl.requests(vllm_config.cache_config.block_size or PAGE_SIZE, vllm_config):
+            with _beginning:
+                one = _begun.get((device, _key_of(words)))
+                if one is None:
+                    one = _begun[device, _key_of(words)] = Begun(device, words)
+            begun.append(one)
+    except Exception:
+        pass  # of a request, or of a thread that cannot start
     return begun
 
 
@@ -156,6 +166,8 @@ def prepared(requests: Iterable[Tuple[str, Words]], device: torch.device) -> Lis
     requests: what each is for, and its words. Equal ones are prepared once, different ones in parallel.
     Raises Unsupported with what it is for, CompileError, KernelMissing, DriverError, LibraryMissing.
     """
+    for one in list(_begun.values()):  # also those of other page sizes: no module is loaded while a graph is captured
+        one.wait()
     distinct: Dict[Key, str] = {}
     for what, words in requests:
         distinct.setdefault(_key_of(words), what)
