@@ -14,7 +14,7 @@ import types
 import unittest
 
 from support import FAKE_CUDA, attnsmith
-from attnsmith._integers import shown
+from attnsmith._base.integers import shown
 from test_launch import LaunchTest
 
 

@@ -287,7 +287,7 @@ class Tensors(PythonTest):
         self.assertEqual(alignment(4097, (2, 3, 8), (24, 8, 1)), 2, "the library names this pointer")
 
     def test_windows(self):
-        from attnsmith._options import pair
+        from attnsmith._base.options import pair
         self.assertEqual([pair(window) for window in ((3, 0), [3, -1], (None, 2), (-1, -1))],
                          [(3, 0), (3, -1), (None, 2), (-1, -1)])
         error = self.assert_refused("window", pair, 128)

@@ -13,11 +13,7 @@ from import_cycles import import_edges, module_of
 PARTS = {
     "errors": "base",
     "words": "base",
-    "_arguments": "base",
-    "_extras": "base",
-    "_integers": "base",
-    "_options": "base",
-    "_reports": "base",
+    "_base": "base",
     "_abi": "C API",
     "_handles": "C API",
     "_interruptible": "C API",

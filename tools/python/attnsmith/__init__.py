@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Union
 
-from ._arguments import named
+from ._base.arguments import named
 from ._interruptible import Progress
 from ._library import library as _opened
 from .buffers import Array, Buffer

@@ -7,12 +7,12 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import _abi, _frameworks, _requests, _views
 from ._attend import begin
+from ._base.integers import fitting, shown
+from ._base.options import check_order
 from ._blocks import AppendBlock
 from ._dispatch import Dispatch, Prepared, check_blocks, index_kind_of
 from ._forms import alignment_of
 from ._frameworks import Framework, Order, Torch
-from ._integers import fitting, shown
-from ._options import check_order
 from ._outputs import dtype_of
 from ._views import View
 from ._workspaces import torch_memory

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from . import _frameworks, _views
+from ._base.options import Options, flag, is_plain, plain, refuse_unhashable
 from ._blocks import AttentionBlock
 from ._dispatch import Dispatch, Recipe, dispatch_now
 from ._forms import Form, Views
 from ._frameworks import Framework, Order, Torch
 from ._native_calls import NativeCalls, opened
-from ._options import Options, flag, is_plain, plain, refuse_unhashable
 from ._workspaces import torch_memory
 
 _WORKSPACE_WORD = AttentionBlock.WORKSPACE_WORD

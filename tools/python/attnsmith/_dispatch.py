@@ -6,9 +6,9 @@ from ctypes import byref, c_void_p
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from . import _abi, _requests, _views
+from ._base.options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
 from ._blocks import AttentionBlock, MergeBlock
 from ._forms import LONGEST, Form, Problem, alignment_of
-from ._options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
 from ._outputs import OutputKinds, dtype_of
 from ._views import View
 from ._workspaces import Workspaces

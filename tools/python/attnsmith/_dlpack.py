@@ -8,7 +8,7 @@ from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, c_char_p, c_int, c
 from typing import Any, Optional
 
 from . import _abi
-from ._integers import fitting
+from ._base.integers import fitting
 from ._views import View, checked, compact_strides, kind_of
 from .errors import InvalidRequest
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import _abi, _views
-from ._integers import shown
-from ._options import Options
+from ._base.integers import shown
+from ._base.options import Options
 from ._views import View
 from .errors import Error, InvalidRequest
 

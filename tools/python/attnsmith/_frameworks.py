@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, Callable, NoReturn, Optional, Sequence
 
 from . import _abi, _interface, _views
+from ._base.integers import fitting, shown
 from ._dlpack import borrow, device_of
-from ._integers import fitting, shown
 from ._views import View
 from .buffers import Array, Buffer
 from .errors import InvalidRequest

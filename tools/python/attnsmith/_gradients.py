@@ -9,7 +9,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from . import functions
-from ._options import to_either_side
+from ._base.options import to_either_side
 
 Offsets = Tuple[torch.Tensor, torch.Tensor, int, int]  # q_indptr and kv_indptr, int32, and their longest sequences
 _LARGEST_HEAD_DIM = 256

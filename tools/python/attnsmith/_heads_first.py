@@ -7,8 +7,8 @@ from typing import Any, List, Optional, Tuple
 
 from . import functions
 from ._attend import attend
+from ._base.options import Options
 from ._forms import Form, Problem, batch_views, need_axes, need_same_tokens
-from ._options import Options
 from ._tracing import wants_operators
 from ._views import View
 

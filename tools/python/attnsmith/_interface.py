@@ -7,7 +7,7 @@ from ctypes import c_int64
 from typing import Any, NoReturn, Optional, Tuple
 
 from . import _views
-from ._integers import fitting, shown
+from ._base.integers import fitting, shown
 from ._views import View
 from .errors import InvalidRequest
 

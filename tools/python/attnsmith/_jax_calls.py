@@ -7,10 +7,10 @@ import math
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _interface, _requests, _views, functions
+from ._base.options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
 from ._dispatch import dispatch_now, new_lse_view, new_view, request_words
 from ._forms import Form, Problem, alignment_of
 from ._frameworks import KINDS_BY_NAME
-from ._options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
 from ._views import View
 from .errors import InvalidRequest
 

@@ -13,9 +13,9 @@ import threading
 from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
 from . import _jax_handler
+from ._base.extras import missing
+from ._base.options import Options
 from ._jax_calls import FORMS, Asked, asked
-from ._extras import missing
-from ._options import Options
 from .errors import Unsupported
 from .runtime import default_runtime
 

@@ -7,8 +7,8 @@ from ctypes import c_void_p
 from typing import Any, Callable, List, Optional, Tuple
 
 from . import _abi
-from ._arguments import check_callable
-from ._integers import fitting
+from ._base.arguments import check_callable
+from ._base.integers import fitting
 from .errors import InvalidRequest
 
 # (bytes, device) -> an address, a multiple of 256, or None where there is no memory.

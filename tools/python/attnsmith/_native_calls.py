@@ -8,12 +8,12 @@ import sys
 from typing import Any, Optional, Tuple
 
 from . import _native_module, _views
+from ._base.options import Options
 from ._dispatch import Recipe
 from ._forms import Form
 from ._frameworks import Torch
 from ._lent import Lent, launching
 from ._library import address_of
-from ._options import Options
 
 
 class NativeCalls:

@@ -9,7 +9,7 @@ import importlib.util
 import os
 from typing import Any, Callable, TypeVar, cast
 
-from . import _reports
+from ._base import reports
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -41,7 +41,7 @@ def _loaded() -> Any:
 def refuse(error: Exception) -> None:
     """Tells of it where the module was asked for."""
     if "ATTNSMITH_NATIVE_MODULE" in os.environ:
-        _reports.warn(f"ATTNSMITH_NATIVE_MODULE is not used: {error!r}; calls are served in Python")
+        reports.warn(f"ATTNSMITH_NATIVE_MODULE is not used: {error!r}; calls are served in Python")
 
 
 #: None where all is done in Python.

@@ -10,10 +10,11 @@ import os
 from ctypes import byref
 from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple, get_args
 
-from . import _abi, _reports
-from ._arguments import check_iterable, is_iterable, refuse_unknown
+from . import _abi
+from ._base import reports
+from ._base.arguments import check_iterable, is_iterable, refuse_unknown
+from ._base.integers import shown
 from ._library import Library, library
-from ._integers import shown
 from .errors import InvalidRequest
 from .words import CacheOperation, ModelCoverage, Request
 
@@ -202,7 +203,7 @@ def compute_capabilities(sm: Any) -> List[int]:
     opened = library()
     covered = opened.json(opened.functions.attnsmith_coverage_json, None, json.dumps(request).encode())
     for warning in covered["warnings"]:
-        _reports.warn(warning["text"])
+        reports.warn(warning["text"])
     found: List[int] = covered["attentions"][0]["request"]["sm"]
     return found
 

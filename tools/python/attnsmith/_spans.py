@@ -12,8 +12,8 @@ import torch
 
 from . import _torch_ops, functions  # noqa: F401  (so that no operator is defined while a graph is compiled)
 from ._attend import attend
+from ._base.options import Options, to_either_side
 from ._forms import Form, Problem, batch_views, need_same_tokens
-from ._options import Options, to_either_side
 from ._tracing import wants_operators
 from ._views import View
 

@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 
 from . import _heads_first, functions
-from ._options import causal_from_the_top
+from ._base.options import causal_from_the_top
 from ._served import Served
 from ._torch_kernels import CUDNN, CUDNN_BACKWARD, NONE
 from ._torch_operators import Operators, hold, kernel_of, working_kernels

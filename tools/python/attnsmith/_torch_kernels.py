@@ -8,7 +8,8 @@ import pathlib
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from . import _abi, _reports, _views
+from . import _abi, _views
+from ._base import reports
 from ._dispatch import Recipe
 from ._frameworks import Torch, met
 from ._lent import LAUNCHING, Lent, launching
@@ -195,8 +196,8 @@ def _open(file: str, torch: Any) -> Optional[Kernels]:
         missing = use(opened, functions_for(torch))
         if missing is None:
             return Kernels(opened)
-        _reports.warn(f"{file} is not used, since torch {torch.__version__} lacks {missing.decode()}; calls are served in "
-                      "Python")
+        reports.warn(f"{file} is not used, since torch {torch.__version__} lacks {missing.decode()}; calls are served in "
+                     "Python")
     except (OSError, AttributeError, Error) as error:
-        _reports.warn(f"{file} is not used: {error}; calls are served in Python")
+        reports.warn(f"{file} is not used: {error}; calls are served in Python")
     return None

@@ -8,8 +8,9 @@ from typing import Any, Callable, Dict, List, Optional
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import _reports, _torch_kernels
+from . import _torch_kernels
 from ._attend import recipes_of_calls
+from ._base import reports
 from ._torch_kernels import Kernels
 from .errors import Unsupported
 
@@ -163,6 +164,6 @@ def working_kernels() -> Optional[Kernels]:
         operators.remove()
     if native.is_tried:
         return native
-    _reports.warn(f"exceptions do not come through torch {torch.__version__} from C++: calls are served in Python")
+    reports.warn(f"exceptions do not come through torch {torch.__version__} from C++: calls are served in Python")
     _torch_kernels.give_up(native)
     return None

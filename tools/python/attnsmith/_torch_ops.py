@@ -16,8 +16,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, cast
 import torch
 
 from . import _frameworks, _views
+from ._base.options import pair
 from ._forms import latent_columns
-from ._options import pair
 from ._torch_operators import Operators, kernel_of, working_kernels
 from ._tracing import TRACEABLE
 from .errors import Unsupported

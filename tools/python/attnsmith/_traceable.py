@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable, TypeVar, cast
 
-from ._arguments import check_fit
+from ._base.arguments import check_fit
 from ._tracing import TRACEABLE, wants_operators
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -13,7 +13,7 @@ from ctypes import c_int64, c_void_p
 from typing import Sequence, Tuple
 
 from . import _abi
-from ._integers import fitting
+from ._base.integers import fitting
 from .errors import InvalidRequest
 
 View = Tuple[int, Sequence[int], Sequence[int], int, int]

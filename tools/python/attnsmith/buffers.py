@@ -8,9 +8,9 @@ from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p, create_string_bu
 from typing import Any, Optional, Sequence
 
 from . import _dlpack, _views
-from ._arguments import check_iterable, named_methods
+from ._base.arguments import check_iterable, named_methods
+from ._base.integers import fitting, shown
 from ._handles import Owner
-from ._integers import fitting, shown
 from ._library import Library
 from .errors import InvalidRequest
 

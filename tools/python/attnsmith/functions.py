@@ -57,12 +57,12 @@ from typing import Any, Callable, List, Optional, Tuple
 from . import _abi, _frameworks, _views
 from ._append import append_all
 from ._attend import attend, begin
+from ._base.integers import fitting
+from ._base.options import COMMON, Options, check_order, flag, number, ordered_lse
 from ._blocks import MergeBlock
 from ._dispatch import Dispatch, Prepared, dispatch_now
 from ._forms import LONGEST, Form, Problem, alignment_of, batch_views, latent_columns, need_axes
 from ._frameworks import Framework, Order
-from ._integers import fitting
-from ._options import COMMON, Options, check_order, flag, number, ordered_lse
 from ._traceable import traceable
 from ._views import View
 from .errors import InvalidRequest

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from typing import Any, Optional, Tuple
 
-from ._arguments import named
-from ._integers import shown
-from ._options import Options, check_order, ordered_lse, plain, refuse_unhashable
+from ._base.arguments import named
+from ._base.integers import shown
+from ._base.options import Options, check_order, ordered_lse, plain, refuse_unhashable
 from .errors import InvalidRequest
 from .functions import _limit
 from .words import Consistency, ODType, PageOrder, Precision, Window

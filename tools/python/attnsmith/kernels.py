@@ -10,11 +10,11 @@ from ctypes import byref, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any, Dict, NoReturn, Optional, Sequence, SupportsInt, Tuple
 
 from . import _abi, _frameworks, _interface, _views
-from ._arguments import check_fit, checks_itself, named_methods
+from ._base.arguments import check_fit, checks_itself, named_methods
+from ._base.integers import fitting, shown
 from ._blocks import AppendBlock, AttentionBlock, MergeBlock
 from ._frameworks import Order
 from ._handles import Closable, Owner, Shared
-from ._integers import fitting, shown
 from ._library import Library
 from ._native_module import native, natively
 from .buffers import Buffer

@@ -12,13 +12,14 @@ import weakref
 from ctypes import byref, c_char_p, c_int32, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _abi, _memory, _nvrtc, _reports, _requests
-from ._arguments import check_callable, check_iterable, named, named_methods
+from . import _abi, _memory, _nvrtc, _requests
+from ._base import reports
+from ._base.arguments import check_callable, check_iterable, named, named_methods
+from ._base.integers import fitting, shown
+from ._base.options import flag, place
 from ._handles import Closable, Shared, close_all
-from ._integers import fitting, shown
 from ._interruptible import Interruptible, Progress
 from ._library import library
-from ._options import flag, place
 from .buffers import Buffer
 from .errors import InvalidRequest, Unsupported
 from .kernels import Kernel, KernelSet, Pending, pendings
@@ -225,7 +226,7 @@ class Runtime(Closable):
                     plan["model"] = {name: attention[name] for name in ("name", "phase", "layers", "notes")}
                     plans.append(plan)
         if strict:
-            _reports.refuse_doubts(unsupported, model["warnings"])
+            reports.refuse_doubts(unsupported, model["warnings"])
         return {"schema": "attnsmith.plans/1", "plans": plans, "unsupported": unsupported, "skipped": model["skipped"],
                 "warnings": model["warnings"]}
 
@@ -269,9 +270,9 @@ class Runtime(Closable):
         report["summary"]["unsupported"] = len(unsupported)
         report["summary"]["ok"] = report["summary"]["ok"] and not unsupported
         report["skipped"], report["warnings"] = told["skipped"], told["warnings"]
-        _reports.warn_of_failures(report)
+        reports.warn_of_failures(report)
         if strict:
-            _reports.refuse_doubts(unsupported, told["warnings"])
+            reports.refuse_doubts(unsupported, told["warnings"])
         return report
 
     def cache(self, operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
@@ -391,7 +392,7 @@ class Runtime(Closable):
         for attention in (attention for one in covered for attention in one["attentions"]):
             spec, _ = _requests.parse(self._library, _words_of(attention["request"]))
             distinct.setdefault(bytes(spec), (spec, attention["name"] or attention["request"]["op"]))
-        told = {kind: _reports.each_once(one[kind] for one in covered)
+        told = {kind: reports.each_once(one[kind] for one in covered)
                 for kind in ("unsupported", "skipped", "warnings")}
         return [spec for spec, _ in distinct.values()], [name for _, name in distinct.values()], told
 

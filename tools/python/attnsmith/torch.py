@@ -12,13 +12,14 @@ import importlib
 import math
 from typing import Any, Callable, Dict, List, Optional, cast
 
-from . import _frameworks, _reports, _views, functions
-from ._arguments import named
+from . import _frameworks, _views, functions
 from ._attend import attend
-from ._extras import missing
+from ._base import reports
+from ._base.arguments import named
+from ._base.extras import missing
+from ._base.options import Options, causal_from_the_top, flag
 from ._forms import Form, Problem, batch_views
 from ._frameworks import Torch
-from ._options import Options, causal_from_the_top, flag
 from ._tracing import wants_operators
 from ._views import View
 from .errors import InvalidRequest, Unsupported
@@ -55,10 +56,10 @@ def activate(*, strict: bool = False) -> None:
                           "2.11 or newer, or call attnsmith.torch.scaled_dot_product_attention")
     from . import _torch_backend
     if not torch.cuda.is_available():
-        _reports.warn("torch finds no GPU, so nothing will be served")
+        reports.warn("torch finds no GPU, so nothing will be served")
     elif not (backends.cuda.flash_sdp_enabled() or backends.cuda.cudnn_sdp_enabled()):
-        _reports.warn("torch's flash attention and cuDNN are switched off, so scaled_dot_product_attention will not be served: "
-                      "call torch.backends.cuda.enable_flash_sdp(True)")
+        reports.warn("torch's flash attention and cuDNN are switched off, so scaled_dot_product_attention will not be served: "
+                     "call torch.backends.cuda.enable_flash_sdp(True)")
     _torch_backend.served.strict = strict
     deactivate()
     before = registry.current_flash_attention_impl()

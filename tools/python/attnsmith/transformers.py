@@ -20,7 +20,7 @@ import os
 import pathlib
 from typing import Any, Dict, List, Optional, Set, Tuple, cast
 
-from ._extras import missing
+from ._base.extras import missing
 
 try:
     import torch
@@ -30,9 +30,10 @@ try:
 except ImportError as error:
     raise missing("attnsmith.transformers", "PyTorch and transformers 5", "torch 'transformers>=5'", error) from error
 
-from . import _gradients, _heads_first, _reports, _spans, _transformers_masks, functions
-from ._arguments import named
-from ._options import flag, to_either_side
+from . import _gradients, _heads_first, _spans, _transformers_masks, functions
+from ._base import reports
+from ._base.arguments import named
+from ._base.options import flag, to_either_side
 from ._served import Served
 from ._tracing import is_tracing
 from ._transformers_masks import Said
@@ -77,7 +78,7 @@ def register(name: str = "attnsmith", *, strict: bool = False) -> None:
 def _warn_of_version(version: str) -> None:
     if version not in TESTED and version not in _warned:
         _warned.add(version)
-        _reports.warn(f"tested with transformers {' and '.join(TESTED)}; this is {version}")
+        reports.warn(f"tested with transformers {' and '.join(TESTED)}; this is {version}")
 
 
 _warned: Set[str] = set()

@@ -18,7 +18,7 @@ import pathlib
 from typing import Any
 
 from . import _nvrtc
-from ._extras import missing
+from ._base.extras import missing
 from ._library import library
 from .errors import LibraryMissing
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._extras import missing
+from .._base.extras import missing
 
 try:
     import vllm as _vllm  # noqa: F401

@@ -14,8 +14,8 @@ import sys
 from types import ModuleType
 from typing import Any, Dict, List
 
-from ... import _reports
-from ..._arguments import named
+from ..._base import reports
+from ..._base.arguments import named
 from ...errors import InvalidRequest
 
 _PACKAGES = pathlib.Path(__file__).resolve().parent / "packages"
@@ -50,9 +50,9 @@ def install(*, replace: bool = False, fa3: bool = True, fa3_returns_lse: bool = 
     sys.path[:0] = wanted
     importlib.invalidate_caches()
     if decided:
-        _reports.warn(f"{' and '.join(decided)} looked for flash_attn when imported, before "
-                      "attnsmith.compat.flash_attn.install(): call install() first, or run the program by python -m "
-                      "attnsmith.compat.flash_attn")
+        reports.warn(f"{' and '.join(decided)} looked for flash_attn when imported, before "
+                     "attnsmith.compat.flash_attn.install(): call install() first, or run the program by python -m "
+                     "attnsmith.compat.flash_attn")
 
 
 @named

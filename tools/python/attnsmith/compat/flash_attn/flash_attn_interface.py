@@ -6,7 +6,7 @@ import numbers
 import re
 from typing import Any, Dict, Mapping, NoReturn, Optional, Tuple, cast
 
-from ..._extras import missing
+from ..._base.extras import missing
 
 try:
     import torch

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._extras import missing
+from ..._base.extras import missing
 
 try:
     import torch as _torch  # noqa: F401

@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple, Union
 import torch
 
 from ... import functions
-from ..._integers import shown
-from ..._options import flag
+from ..._base.integers import shown
+from ..._base.options import flag
 from ...errors import InvalidRequest
 from . import _words
 from ._words import LOG2_E, Cache, DTypes, Scales, Scores

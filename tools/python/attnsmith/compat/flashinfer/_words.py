@@ -8,8 +8,8 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple, Union, cast
 
 import torch
 
-from ..._integers import fitting, shown
-from ..._options import flag, number
+from ..._base.integers import fitting, shown
+from ..._base.options import flag, number
 from ...errors import InvalidRequest, Unsupported
 from ...words import PageOrder
 

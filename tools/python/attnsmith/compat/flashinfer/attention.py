@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional, Tuple
 
 import torch
 
-from ..._options import number
+from ..._base.options import number
 from ...errors import InvalidRequest, Unsupported
 from . import _words
 from .prefill import BatchPrefillWithPagedKVCacheWrapper

@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Tuple, cast
 import torch
 
 from ... import functions
-from ..._integers import shown
+from ..._base.integers import shown
 from ...errors import InvalidRequest, Unsupported
 from ._plans import Result
 from ._words import LN_2, LOG2_E, Cache, DType, check_counts, dtype

@@ -9,7 +9,7 @@ from typing import Any, List, Optional, Tuple
 import torch
 
 from ... import functions
-from ..._integers import fitting, shown
+from ..._base.integers import fitting, shown
 from ...errors import InvalidRequest, Unsupported
 from . import _plans, _words
 from ._plans import PagedWrapper, Plan, Result

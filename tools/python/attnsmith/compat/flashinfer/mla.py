@@ -8,8 +8,8 @@ from typing import Any, Dict, Optional, Tuple, Union
 import torch
 
 from ... import functions
-from ..._integers import shown
-from ..._options import flag, number
+from ..._base.integers import shown
+from ..._base.options import flag, number
 from ...errors import InvalidRequest, Unsupported
 from . import _plans, _words
 from ._plans import Plan, Result, Wrapper

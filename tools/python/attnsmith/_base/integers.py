@@ -6,7 +6,7 @@ import ctypes
 import operator
 from typing import Any, Dict, Optional, Tuple
 
-from .errors import InvalidRequest, shortened
+from ..errors import InvalidRequest, shortened
 
 _MOST_MEMBERS_SHOWN = 16
 _MOST_BITS_SHOWN = 256  # Python does not write integers of any length

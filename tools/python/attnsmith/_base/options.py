@@ -8,9 +8,9 @@ import operator
 import sys
 from typing import Any, Optional, Sequence, Tuple
 
-from ._arguments import is_iterable
-from ._integers import shown
-from .errors import InvalidRequest
+from ..errors import InvalidRequest
+from .arguments import is_iterable
+from .integers import shown
 
 Options = Tuple[Any, ...]
 # What every attention function has, in the order of Options; a function's own words come behind.

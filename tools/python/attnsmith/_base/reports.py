@@ -7,10 +7,10 @@ import sys
 import warnings
 from typing import Any, Iterable, List, Mapping, Sequence, Type
 
-from .errors import Unsupported
+from ..errors import Unsupported
 
 
-_PACKAGE = os.path.dirname(__file__) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 def warn(text: str, category: Type[Warning] = UserWarning) -> None:

@@ -10,8 +10,8 @@ import functools
 import inspect
 from typing import Any, Callable, Dict, Iterable, NoReturn, TypeVar, cast
 
-from ._integers import shown
-from .errors import InvalidRequest
+from ..errors import InvalidRequest
+from .integers import shown
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type)

@@ -1,0 +1,1 @@
+"""Checks of arguments, warnings and other helpers that need nothing of the library."""
