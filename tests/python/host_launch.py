@@ -5,18 +5,18 @@ import ctypes
 import math
 
 import torch
-from attnsmith import _abi
+from attnsmith._c_api import abi
 
 _BIND = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 6)
 _LAUNCH_AT = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)
 _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-FIELDS = _abi.TENSOR_FIELDS + _abi.BATCH_FIELDS
+FIELDS = abi.TENSOR_FIELDS + abi.BATCH_FIELDS
 _KINDS = {(2, 64): torch.float64, (2, 32): torch.float32, (0, 32): torch.int32, (4, 16): torch.bfloat16}
 
 
 def _described(address):
     """data, dtype, shape and strides of a DLTensor."""
-    tensor = _abi.Tensor.from_address(address)
+    tensor = abi.Tensor.from_address(address)
     return (tensor.data, _KINDS[tensor.dtype.code, tensor.dtype.bits], tensor.shape[:tensor.ndim],
             tensor.strides[:tensor.ndim])
 
@@ -53,10 +53,10 @@ class HostLaunch:
         if self.bind_code:
             ctypes.c_void_p.from_address(error).value = 78
             return self.bind_code
-        tensors, batch = _abi.Tensors.from_address(tensors), _abi.Batch.from_address(batch)
-        given = {name: getattr(tensors if name in _abi.TENSOR_FIELDS else batch, name) for name in FIELDS}
+        tensors, batch = abi.Tensors.from_address(tensors), abi.Batch.from_address(batch)
+        given = {name: getattr(tensors if name in abi.TENSOR_FIELDS else batch, name) for name in FIELDS}
         self.binds += 1
-        self.bound[self.binds] = (kernel, _abi.Workspace.from_address(workspace).bytes, batch.max_q_len, batch.max_kv_len,
+        self.bound[self.binds] = (kernel, abi.Workspace.from_address(workspace).bytes, batch.max_q_len, batch.max_kv_len,
                                   {name: _described(at) for name, at in given.items() if at})
         ctypes.c_void_p.from_address(call).value = self.binds
         return 0
@@ -70,7 +70,7 @@ class HostLaunch:
         if self.code:
             ctypes.c_void_p.from_address(error).value = 77
             return self.code
-        at = _abi.TensorAddresses.from_address(addresses)
+        at = abi.TensorAddresses.from_address(addresses)
         named = {name: _tensor(getattr(at, name, None) or data, *rest) for name, (data, *rest) in tensors.items()}
         q, k, v, o = (named[name] for name in ("q", "k", "v", "o"))
         lse = named.get("lse", torch.empty(o.shape[:-1]))

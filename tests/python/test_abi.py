@@ -7,31 +7,32 @@ import unittest
 
 from support import INCLUDE, PythonTest, compiler
 
-from attnsmith import _abi, _blocks, _views
+from attnsmith import _blocks, _views
+from attnsmith._c_api import abi
 
 HEADER = INCLUDE / "attnsmith/attnsmith.h"
 CONSTANTS = {
-    "ATTNSMITH_ABI_VERSION": _abi.ABI_VERSION, "ATTNSMITH_OK": _abi.OK,
-    "ATTNSMITH_CURRENT_DEVICE": _abi.CURRENT_DEVICE, "ATTNSMITH_DL_CUDA": _abi.DL_CUDA,
-    "ATTNSMITH_DL_CUDA_MANAGED": _abi.DL_CUDA_MANAGED, "ATTNSMITH_DL_INT": _abi.DL_INT,
-    "ATTNSMITH_DL_UINT": _abi.DL_UINT, "ATTNSMITH_DL_FLOAT": _abi.DL_FLOAT,
-    "ATTNSMITH_DL_BFLOAT": _abi.DL_BFLOAT, "ATTNSMITH_DL_E4M3FN": _abi.DL_E4M3FN,
-    "ATTNSMITH_DL_E5M2": _abi.DL_E5M2,
-    "ATTNSMITH_Q_LEN_CLAMPED": _abi.Q_LEN_CLAMPED, "ATTNSMITH_KV_LEN_CLAMPED": _abi.KV_LEN_CLAMPED,
-    "ATTNSMITH_PAGE_OUT_OF_RANGE": _abi.PAGE_OUT_OF_RANGE,
-    "ATTNSMITH_WORKSPACE_NOT_ZEROED": _abi.WORKSPACE_NOT_ZEROED,
-    "ATTNSMITH_SCALE_NOT_POSITIVE": _abi.SCALE_NOT_POSITIVE,
-    "ATTNSMITH_SLOT_OUT_OF_RANGE": _abi.SLOT_OUT_OF_RANGE,
-    "ATTNSMITH_POSITION_OUT_OF_RANGE": _abi.POSITION_OUT_OF_RANGE,
-    "ATTNSMITH_SLOT_WRITTEN_TWICE": _abi.SLOT_WRITTEN_TWICE,
-    "ATTNSMITH_WORKSPACE_ZEROED_BYTES": _abi.WORKSPACE_ZEROED_BYTES,
-    **{f"ATTNSMITH_LOG_{level.upper()}": number for number, level in enumerate(_abi.LOG_LEVELS) if number},
+    "ATTNSMITH_ABI_VERSION": abi.ABI_VERSION, "ATTNSMITH_OK": abi.OK,
+    "ATTNSMITH_CURRENT_DEVICE": abi.CURRENT_DEVICE, "ATTNSMITH_DL_CUDA": abi.DL_CUDA,
+    "ATTNSMITH_DL_CUDA_MANAGED": abi.DL_CUDA_MANAGED, "ATTNSMITH_DL_INT": abi.DL_INT,
+    "ATTNSMITH_DL_UINT": abi.DL_UINT, "ATTNSMITH_DL_FLOAT": abi.DL_FLOAT,
+    "ATTNSMITH_DL_BFLOAT": abi.DL_BFLOAT, "ATTNSMITH_DL_E4M3FN": abi.DL_E4M3FN,
+    "ATTNSMITH_DL_E5M2": abi.DL_E5M2,
+    "ATTNSMITH_Q_LEN_CLAMPED": abi.Q_LEN_CLAMPED, "ATTNSMITH_KV_LEN_CLAMPED": abi.KV_LEN_CLAMPED,
+    "ATTNSMITH_PAGE_OUT_OF_RANGE": abi.PAGE_OUT_OF_RANGE,
+    "ATTNSMITH_WORKSPACE_NOT_ZEROED": abi.WORKSPACE_NOT_ZEROED,
+    "ATTNSMITH_SCALE_NOT_POSITIVE": abi.SCALE_NOT_POSITIVE,
+    "ATTNSMITH_SLOT_OUT_OF_RANGE": abi.SLOT_OUT_OF_RANGE,
+    "ATTNSMITH_POSITION_OUT_OF_RANGE": abi.POSITION_OUT_OF_RANGE,
+    "ATTNSMITH_SLOT_WRITTEN_TWICE": abi.SLOT_WRITTEN_TWICE,
+    "ATTNSMITH_WORKSPACE_ZEROED_BYTES": abi.WORKSPACE_ZEROED_BYTES,
+    **{f"ATTNSMITH_LOG_{level.upper()}": number for number, level in enumerate(abi.LOG_LEVELS) if number},
     "ATTNSMITH_INVALID_REQUEST": 1, "ATTNSMITH_UNSUPPORTED": 2, "ATTNSMITH_COMPILE_ERROR": 3,
     "ATTNSMITH_DRIVER_ERROR": 4, "ATTNSMITH_LIBRARY_MISSING": 5, "ATTNSMITH_CACHE_ERROR": 6,
     "ATTNSMITH_OUT_OF_MEMORY": 7, "ATTNSMITH_FAILED": 8, "ATTNSMITH_KERNEL_MISSING": 9,
-    **{f"ATTNSMITH_CACHE_TRUST_{word.upper()}": number for number, word in enumerate(_abi.CACHE_TRUSTS)},
-    **{f"ATTNSMITH_TOOLCHAIN_{word.upper()}": number for number, word in enumerate(_abi.TOOLCHAINS)},
-    **{f"ATTNSMITH_ON_MISS_{word.upper()}": number for number, word in enumerate(_abi.ON_MISSES) if number},
+    **{f"ATTNSMITH_CACHE_TRUST_{word.upper()}": number for number, word in enumerate(abi.CACHE_TRUSTS)},
+    **{f"ATTNSMITH_TOOLCHAIN_{word.upper()}": number for number, word in enumerate(abi.TOOLCHAINS)},
+    **{f"ATTNSMITH_ON_MISS_{word.upper()}": number for number, word in enumerate(abi.ON_MISSES) if number},
 }
 
 
@@ -52,7 +53,7 @@ class Abi(PythonTest):
             self.skipTest("no C compiler")
         lines = [f'printf("%lld\\n", (long long){name});' for name in CONSTANTS]
         wanted = list(CONSTANTS.values())
-        for name, struct in _abi.STRUCTS.items():
+        for name, struct in abi.STRUCTS.items():
             lines.append(f'printf("%zu\\n", sizeof({name}));')
             wanted.append(ctypes.sizeof(struct))
             for field in fields_of(struct):
@@ -81,56 +82,56 @@ class Abi(PythonTest):
         """The layout's test cannot see a field that was added at an end."""
         text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
         structs = re.findall(r"typedef struct (\w+) \{(.*?)\}", text, re.DOTALL)
-        self.assertEqual({name for name, _ in structs}, set(_abi.STRUCTS))
+        self.assertEqual({name for name, _ in structs}, set(abi.STRUCTS))
         for name, body in structs:
             declared = []
             for statement in filter(str.strip, body.split(";")):
                 first, *others = statement.split(",")
                 declared += [re.search(r"(\w+)\s*$", part).group(1) for part in (first, *others)]
-            self.assertEqual(declared, fields_of(_abi.STRUCTS[name]), name)
+            self.assertEqual(declared, fields_of(abi.STRUCTS[name]), name)
 
     def test_every_function(self):
         """But attnsmith_error_code, which is what every function returns."""
         declared = declared_functions()
         del declared["attnsmith_error_code"]
-        ours = {name: len(arguments) for name, (_, arguments) in _abi.PLAIN.items()}
-        ours.update({name: len(arguments) + 1 for name, arguments in _abi.CHECKED.items()})
+        ours = {name: len(arguments) for name, (_, arguments) in abi.PLAIN.items()}
+        ours.update({name: len(arguments) + 1 for name, arguments in abi.CHECKED.items()})
         self.assertEqual(ours, declared)
 
     def test_packed_structs(self):
         """What is packed by hand reads as the structs that it stands for."""
-        fields = _abi.TENSOR_FIELDS + _abi.BATCH_FIELDS
+        fields = abi.TENSOR_FIELDS + abi.BATCH_FIELDS
         views = [(4096 * (i + 1), (3, i, 5), (50, 10, 1), _views.BF16, _views.on_device(2))
                  for i, _ in enumerate(fields)]
         views[4] = views[9] = None
         block = _blocks.AttentionBlock()
         block.fill(views, 11, 12, 0xABC00, 999)
-        tensors, batch = _abi.Tensors.from_address(block.tensors), _abi.Batch.from_address(block.batch)
-        workspace = _abi.Workspace.from_address(block.workspace)
+        tensors, batch = abi.Tensors.from_address(block.tensors), abi.Batch.from_address(block.batch)
+        workspace = abi.Workspace.from_address(block.workspace)
         self.assertEqual((tensors.size, batch.size, workspace.size),
-                         tuple(map(ctypes.sizeof, (_abi.Tensors, _abi.Batch, _abi.Workspace))))
+                         tuple(map(ctypes.sizeof, (abi.Tensors, abi.Batch, abi.Workspace))))
         self.assertEqual((batch.max_q_len, batch.max_kv_len, workspace.data, workspace.bytes), (11, 12, 0xABC00, 999))
         self.assertEqual(block.failure(), 0)
-        addresses = [getattr(tensors, name) for name in _abi.TENSOR_FIELDS]
-        addresses += [getattr(batch, name) for name in _abi.BATCH_FIELDS]
+        addresses = [getattr(tensors, name) for name in abi.TENSOR_FIELDS]
+        addresses += [getattr(batch, name) for name in abi.BATCH_FIELDS]
         self.assertEqual(len(addresses), len(views))
         for view, address in zip(views, addresses):
             if view is None:
                 self.assertIsNone(address)
             else:
-                self.assert_tensor(_abi.Tensor.from_address(address), view)
+                self.assert_tensor(abi.Tensor.from_address(address), view)
 
     def test_packed_merges(self):
         def view(i):
             return 4096 * (i + 1), (i, 2), (2, 1), _views.FP32, _views.on_device(0)
         block = _blocks.MergeBlock(3)
         block.fill([view(i) for i in range(3)], [view(i) for i in range(3, 6)], view(6), None)
-        merge = _abi.MergeTensors.from_address(block.address)
+        merge = abi.MergeTensors.from_address(block.address)
         self.assertEqual((merge.size, merge.state_count, merge.lse), (ctypes.sizeof(merge), 3, None))
         states = [*(ctypes.c_void_p * 3).from_address(merge.o_states),
                   *(ctypes.c_void_p * 3).from_address(merge.lse_states), merge.o]
         for i, address in enumerate(states):
-            self.assert_tensor(_abi.Tensor.from_address(address), view(i))
+            self.assert_tensor(abi.Tensor.from_address(address), view(i))
 
     def assert_tensor(self, tensor, view):
         pointer, shape, strides, kind, device = view

@@ -10,7 +10,8 @@ from support import SMALL, PythonTest, attnsmith
 from test_launch import LaunchTest
 from test_tensors import FakeTorch, Foreign, Interface
 
-from attnsmith import _abi, _dispatch, _frameworks, _requests, _views
+from attnsmith import _dispatch, _frameworks, _views
+from attnsmith._c_api import abi, requests
 
 FP8 = {"e4m3": _views.E4M3, "e5m2": _views.E5M2}
 
@@ -59,7 +60,7 @@ class Tensors(PythonTest):
 class Words(PythonTest):
     def normalised(self, **words):
         library = attnsmith.runtime.library()
-        spec, _ = _requests.parse(library, {**SMALL, **words})
+        spec, _ = requests.parse(library, {**SMALL, **words})
         return library.json(library.functions.attnsmith_request_json, ctypes.byref(spec), None)
 
     def test_requests(self):
@@ -128,9 +129,9 @@ class Functions(LaunchTest):
             return _dispatch.Prepared(self.rt.prepare(**SMALL))
 
         def run(kernel, tensors, batch, *rest):
-            struct = _abi.Tensors.from_address(tensors.value)
+            struct = abi.Tensors.from_address(tensors.value)
             for name in ("k_scale", "v_scale"):
-                tensor = _abi.Tensor.from_address(getattr(struct, name))
+                tensor = abi.Tensor.from_address(getattr(struct, name))
                 made.append((tensor.data, tuple(tensor.shape[:tensor.ndim]), tensor.dtype.bits))
             return 0
         attnsmith._dispatch._current = None
@@ -216,8 +217,8 @@ class Functions(LaunchTest):
             dispatch = attnsmith._dispatch.dispatch_now()
 
             def run(kernel, tensors, *rest):
-                struct = _abi.Tensors.from_address(tensors.value)
-                made.append(tuple(_abi.Tensor.from_address(at).data for at in (struct.k_scale, struct.v_scale)))
+                struct = abi.Tensors.from_address(tensors.value)
+                made.append(tuple(abi.Tensor.from_address(at).data for at in (struct.k_scale, struct.v_scale)))
                 return 0
             dispatch.run = run
             wanted = []
@@ -292,9 +293,9 @@ class Functions(LaunchTest):
             self.assert_refused(name, call.launch, **{name: 0.5})
 
     def test_the_status(self):
-        self.assertTrue(attnsmith.CallStatus(_abi.SCALE_NOT_POSITIVE))
-        self.assertTrue(attnsmith.CallStatus(_abi.SCALE_NOT_POSITIVE).scale_not_positive)
-        self.assertFalse(attnsmith.CallStatus(_abi.KV_LEN_CLAMPED).scale_not_positive)
+        self.assertTrue(attnsmith.CallStatus(abi.SCALE_NOT_POSITIVE))
+        self.assertTrue(attnsmith.CallStatus(abi.SCALE_NOT_POSITIVE).scale_not_positive)
+        self.assertFalse(attnsmith.CallStatus(abi.KV_LEN_CLAMPED).scale_not_positive)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ class Closing(PythonTest):
         self.assertEqual((result.returncode, result.stdout), (0, ""), result.stderr)
 
     def test_the_end_waits_for_calls_under_way(self):
-        from attnsmith import _handles
+        from attnsmith._c_api import handles
         owner = self.rt
         entered, leave = threading.Event(), threading.Event()
 
@@ -141,10 +141,10 @@ class Closing(PythonTest):
         thread = threading.Thread(target=work)
         thread.start()
         entered.wait(60)
-        _handles.close_all([owner], 0.01)  # no longer than this
+        handles.close_all([owner], 0.01)  # no longer than this
         self.assertEqual(self.freed, [])
         threading.Timer(0.05, leave.set).start()
-        _handles.close_all([owner], 60)
+        handles.close_all([owner], 60)
         self.assertEqual(len(self.freed), 1)
         thread.join()
 

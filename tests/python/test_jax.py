@@ -27,7 +27,8 @@ except ImportError:
     jax = None
 else:
     import numpy as np
-    from attnsmith import _abi, _jax_handler, _jax_primitive, _views
+    from attnsmith import _jax_handler, _jax_primitive, _views
+    from attnsmith._c_api import abi
 
 BUILT = bool(os.environ.get("ATTNSMITH_JAX_LIBRARY"))
 FUNCTIONS = ("attention", "varlen_attention", "paged_attention")
@@ -98,7 +99,7 @@ def seen(address):
     """A DLTensor as (shape, strides, dtype, GPU, first byte)."""
     if not address:
         return None
-    one = _abi.Tensor.from_address(address)
+    one = abi.Tensor.from_address(address)
     kind = _views.kind_of(one.dtype.code, one.dtype.bits, one.dtype.lanes)
     return (tuple(one.shape[:one.ndim]), tuple(one.strides[:one.ndim]), _views.WORDS[kind], one.device.device_id,
             one.data + one.byte_offset)
@@ -112,26 +113,26 @@ class JaxTest(LaunchTest):
         super().setUpClass()
         if cls.missing or hasattr(JaxTest, "host"):
             return
-        run = attnsmith._library.library().functions.attnsmith_run
+        run = attnsmith._c_api.library.library().functions.attnsmith_run
         JaxTest.launches = []
 
         def running(kernel, tensors, batch, workspace, stream, error):
-            of_tensors, of_batch = _abi.Tensors.from_address(tensors), _abi.Batch.from_address(batch)
-            space = _abi.Workspace.from_address(workspace)
-            names = {name: seen(getattr(of_tensors, name)) for name in _abi.TENSOR_FIELDS}
-            names.update({name: seen(getattr(of_batch, name)) for name in _abi.BATCH_FIELDS})
+            of_tensors, of_batch = abi.Tensors.from_address(tensors), abi.Batch.from_address(batch)
+            space = abi.Workspace.from_address(workspace)
+            names = {name: seen(getattr(of_tensors, name)) for name in abi.TENSOR_FIELDS}
+            names.update({name: seen(getattr(of_batch, name)) for name in abi.BATCH_FIELDS})
             JaxTest.launches.append({**{name: one for name, one in names.items() if one}, "bounds": (
                 of_batch.max_q_len, of_batch.max_kv_len), "kernel": kernel, "stream": stream,
-                "workspace": (space.data, space.bytes, ctypes.string_at(space.data, _abi.WORKSPACE_ZEROED_BYTES))})
+                "workspace": (space.data, space.bytes, ctypes.string_at(space.data, abi.WORKSPACE_ZEROED_BYTES))})
             code = run(kernel, tensors, batch, workspace, stream, error)
-            ctypes.memset(space.data, 0xFF, _abi.WORKSPACE_ZEROED_BYTES)  # as others leave XLA's memory
+            ctypes.memset(space.data, 0xFF, abi.WORKSPACE_ZEROED_BYTES)  # as others leave XLA's memory
             return code
 
         cls.running = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 6)(running)
-        functions = mock.Mock(wraps=attnsmith._library.library().functions)
+        functions = mock.Mock(wraps=attnsmith._c_api.library.library().functions)
         functions.attnsmith_run, functions.attnsmith_error_message = cls.running, ctypes.CDLL(
-            attnsmith._library.library().path).attnsmith_error_message
-        functions.attnsmith_error_free = ctypes.CDLL(attnsmith._library.library().path).attnsmith_error_free
+            attnsmith._c_api.library.library().path).attnsmith_error_message
+        functions.attnsmith_error_free = ctypes.CDLL(attnsmith._c_api.library.library().path).attnsmith_error_free
         with mock.patch.object(_jax_handler, "driver", lambda: ctypes.CDLL(FAKE_CUDA)), \
                 mock.patch.object(_jax_handler, "library", lambda: mock.Mock(functions=functions)):
             JaxTest.host = Host(_jax_handler.handler())
@@ -518,7 +519,7 @@ class Refusals(unittest.TestCase):
         register = self.CALL.format("attnsmith.jax.register()")
         self.assertRegex(self.said(register, ATTNSMITH_JAX_LIBRARY="/nowhere/lib.so"),
                          r"^LibraryMissing .*/nowhere/lib.so.*pip install .*ATTNSMITH_XLA_INCLUDE")
-        self.assertRegex(self.said(register, ATTNSMITH_JAX_LIBRARY=attnsmith._library.library().path),
+        self.assertRegex(self.said(register, ATTNSMITH_JAX_LIBRARY=attnsmith._c_api.library.library().path),
                          r"^LibraryMissing .*attnsmith_jax_use.*ATTNSMITH_XLA_INCLUDE")
 
 

@@ -7,7 +7,7 @@ import unittest
 
 from support import LIBRARY, PACKAGE, PythonTest, attnsmith, compiler, python
 
-from attnsmith import _abi
+from attnsmith._c_api import abi
 
 PROGRAM = """
 import attnsmith, json
@@ -63,8 +63,8 @@ class Library(PythonTest):
     def test_another_abi(self):
         file = self.shared("newer.so", "int attnsmith_abi_version(void) { return 99; }")
         self.assert_missing(self.outcome(ATTNSMITH_LIBRARY=file),
-                            f"ABI version is 99; this package needs {_abi.ABI_VERSION}")
-        file = self.shared("partial.so", f"int attnsmith_abi_version(void) {{ return {_abi.ABI_VERSION}; }}")
+                            f"ABI version is 99; this package needs {abi.ABI_VERSION}")
+        file = self.shared("partial.so", f"int attnsmith_abi_version(void) {{ return {abi.ABI_VERSION}; }}")
         self.assert_missing(self.outcome(ATTNSMITH_LIBRARY=file), "older than this package")
 
     def test_beside_the_package(self):

@@ -8,7 +8,7 @@ from unittest import mock
 from support import attnsmith
 from test_launch import LaunchTest
 
-from attnsmith import _abi
+from attnsmith._c_api import abi
 
 # Few columns and heads, since these kernels are quicker to compile; and what a call has to give besides its tensors.
 CKV, KPE, HEADS = 64, 8, 4
@@ -24,11 +24,11 @@ class LatentTest(LaunchTest):
         run, reached = dispatch.run, {}
 
         def seen(kernel, tensors, batch, *rest):
-            for struct, names in ((_abi.Tensors.from_address(tensors.value), _abi.TENSOR_FIELDS),
-                                  (_abi.Batch.from_address(batch.value), _abi.BATCH_FIELDS)):
+            for struct, names in ((abi.Tensors.from_address(tensors.value), abi.TENSOR_FIELDS),
+                                  (abi.Batch.from_address(batch.value), abi.BATCH_FIELDS)):
                 for name in names:
                     if getattr(struct, name):
-                        tensor = _abi.Tensor.from_address(getattr(struct, name))
+                        tensor = abi.Tensor.from_address(getattr(struct, name))
                         reached[name] = tensor.data, tuple(tensor.shape[:tensor.ndim])
             return run(kernel, tensors, batch, *rest)
         dispatch.run = seen
@@ -275,7 +275,7 @@ class Refusals(LatentTest):
             with self.subTest(given=sorted(given)), self.assertRaises(attnsmith.InvalidRequest) as caught:
                 attnsmith.mla_attention(**right, **given)
             name = caught.exception.field.rpartition("batch.")[2].partition(".")[0]
-            self.assertIn(name, {*_abi.BATCH_FIELDS}, str(caught.exception))
+            self.assertIn(name, {*abi.BATCH_FIELDS}, str(caught.exception))
 
     def test_words(self):
         right = {"q": self.q, "ckv": self.ckv, **self.apart, **self.lies}

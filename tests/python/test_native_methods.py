@@ -17,8 +17,9 @@ import weakref
 from unittest import mock
 
 import test_launch
-from attnsmith import _native_module, kernels
-from attnsmith._library import address_of
+from attnsmith import kernels
+from attnsmith._c_api import native_module
+from attnsmith._c_api.library import address_of
 from support import FAKE_CUDA, SMALL, attnsmith, in_threads, python
 from test_launch import LaunchTest
 
@@ -29,7 +30,7 @@ _LAUNCH_AT = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)
 # A bound call, for programs of their own: sys.argv has the driver and the folder of the kernels.
 BOUND = f"""
 import attnsmith, ctypes, gc, os, sys, threading, time
-from attnsmith import _native_module
+from attnsmith._c_api import native_module
 runtime = attnsmith.Runtime(driver_path=sys.argv[1], cache_dirs=sys.argv[2], log_level="off")
 def bound():
     array = lambda *shape: runtime.allocate(8192).array(shape, "bf16")
@@ -61,7 +62,7 @@ def in_python():
 class BothWays(LaunchTest):
     def setUp(self):
         super().setUp()
-        if _native_module.native is None:
+        if native_module.native is None:
             self.skipTest("ATTNSMITH_NATIVE_MODULE is not set")
 
     def bound(self, **words):
@@ -502,7 +503,7 @@ time.sleep(0.1)
         program = TESTCAPI + """
 before = call.launch.__class__, type(attnsmith.Call.launch).__name__
 code = "import sys; sys.argv = " + repr(sys.argv) + "\\n" + sys.argv[3] + '''
-assert _native_module.native is None, _native_module.native
+assert native_module.native is None, native_module.native
 for _ in range(100):
     call.launch()
 call.__del__()
@@ -515,18 +516,18 @@ import warnings
 for _ in range(3):
     print(_testcapi.run_in_subinterp("import warnings; warnings.simplefilter('ignore')\\n" + code), flush=True)
     call.launch()
-assert _native_module.native is not None
+assert native_module.native is not None
 """
         self.assert_prints(BOUND + program, f"{FREED}\n0\n" * 3)
 
     def test_a_first_interpreter_that_comes_second(self):
         program = TESTCAPI + """
 code = "import sys; sys.argv = " + repr(sys.argv) + "\\n" + sys.argv[3]
-print(_testcapi.run_in_subinterp(code + "assert _native_module.native is not None"), flush=True)
+print(_testcapi.run_in_subinterp(code + "assert native_module.native is not None"), flush=True)
 import warnings
 warnings.simplefilter("ignore")
 exec(code)
-assert _native_module.native is None
+assert native_module.native is None
 call.launch()
 """
         self.assert_prints(program, "0\n")

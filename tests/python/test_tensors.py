@@ -9,14 +9,15 @@ from unittest import mock
 
 from support import PythonTest, attnsmith
 
-from attnsmith import _abi, _dlpack, _frameworks, _interface, _views
+from attnsmith import _dlpack, _frameworks, _interface, _views
+from attnsmith._c_api import abi
 from attnsmith._frameworks import Order
 
 CUDA0 = _views.on_device(0)
 
 
 class Managed(ctypes.Structure):
-    _fields_ = [("tensor", _abi.Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+    _fields_ = [("tensor", abi.Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
 class Foreign:
@@ -31,7 +32,7 @@ class Foreign:
         self.managed.deleter = ctypes.cast(self.callback, ctypes.c_void_p) if deleter else None
         tensor = self.managed.tensor
         tensor.data, tensor.ndim, tensor.byte_offset = data, len(shape), byte_offset
-        tensor.device, tensor.dtype = _abi.Device(*device), _abi.DataType(*dtype, 1)
+        tensor.device, tensor.dtype = abi.Device(*device), abi.DataType(*dtype, 1)
         tensor.shape = ctypes.cast(self.shape_array, ctypes.POINTER(ctypes.c_int64))
         if strides:
             tensor.strides = ctypes.cast(self.strides_array, ctypes.POINTER(ctypes.c_int64))
@@ -137,7 +138,7 @@ class Tensors(PythonTest):
             for name, value in fields.items():
                 setattr(foreign.managed.tensor, name, value)
             return foreign
-        for field, foreign in (("x.device", changed(device=_abi.Device(2, -1))), ("x.shape", changed(ndim=-1)),
+        for field, foreign in (("x.device", changed(device=abi.Device(2, -1))), ("x.shape", changed(ndim=-1)),
                                ("x.shape", changed(ndim=2**31 - 1)), ("x.data", changed(byte_offset=2**64 - 4096)),
                                ("x.shape", changed(shape=ctypes.POINTER(ctypes.c_int64)())),
                                ("x.shape", Foreign(4096, (-2,)))):
@@ -159,7 +160,7 @@ class Tensors(PythonTest):
     def test_interface(self):
         view, _ = self.view(Interface())
         self.assertEqual(view, (4096, (2, 3), (3, 1), _views.FP16, _views.UNKNOWN_DEVICE))
-        self.assertEqual(_views.device_of(view[4]), _abi.CURRENT_DEVICE)
+        self.assertEqual(_views.device_of(view[4]), abi.CURRENT_DEVICE)
         view, _ = self.view(Interface(strides=(64, 4), typestr="<i4"))
         self.assertEqual(view[2:4], ((16, 1), _views.INT32))
         view, _ = self.view(Interface(shape=(0, 3), data=(0, False)))

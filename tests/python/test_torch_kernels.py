@@ -23,8 +23,9 @@ except ImportError:
     torch = None
 else:
     import attnsmith.torch
-    from attnsmith import _abi, _torch_kernels, _views
+    from attnsmith import _torch_kernels, _views
     from attnsmith._blocks import AttentionBlock
+    from attnsmith._c_api import abi
     from attnsmith._lent import LAUNCHING
     from host_launch import FIELDS, HostLaunch, by_hand
 
@@ -86,7 +87,7 @@ class Kernels(unittest.TestCase):
         self.native._library.attnsmith_torch_set_workspace(-1, None, ctypes.addressof(self.workspace), nbytes)
 
     def view(self, tensor):
-        kind = _views.kind_of(_abi.DL_FLOAT if tensor.is_floating_point() else _abi.DL_INT, tensor.dtype.itemsize * 8)
+        kind = _views.kind_of(abi.DL_FLOAT if tensor.is_floating_point() else abi.DL_INT, tensor.dtype.itemsize * 8)
         return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), kind, 1
 
     def teach(self, tensors, out, lse, causal, scale, caller, longest):

@@ -17,8 +17,9 @@ try:
 except ImportError:
     torch = None
 else:
-    from attnsmith import _abi, _native_calls, _native_module, _views
+    from attnsmith import _native_calls, _views
     from attnsmith._blocks import AttentionBlock
+    from attnsmith._c_api import abi, native_module
     from attnsmith._frameworks import Torch
     from host_launch import FIELDS, HostLaunch, by_hand
 
@@ -39,7 +40,7 @@ class Form:
 @unittest.skipIf(torch is None or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), "PyTorch 2.10 is not installed")
 class Native(unittest.TestCase):
     def setUp(self):
-        self.module = _native_module.load()
+        self.module = native_module.load()
         self.host = HostLaunch()
         self.module.use(*self.host.addresses, 0, 0)
         self.assertTrue(self.module.use_torch(torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled,
@@ -63,7 +64,7 @@ class Native(unittest.TestCase):
         return self.module.attend(form or self.form, (*tensors, *[None] * (len(NAMES) - len(tensors))), options)
 
     def view(self, tensor):
-        kind = _views.kind_of(_abi.DL_FLOAT if tensor.is_floating_point() else _abi.DL_INT, tensor.dtype.itemsize * 8)
+        kind = _views.kind_of(abi.DL_FLOAT if tensor.is_floating_point() else abi.DL_INT, tensor.dtype.itemsize * 8)
         return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), kind, 1
 
     def teach(self, *tensors, options=OPTIONS, return_lse=False, o_strides=None, v_offset=None, form=None):
@@ -325,7 +326,7 @@ class Native(unittest.TestCase):
         program = f"""
 import sys
 sys.path.insert(0, {str(PACKAGE.parent)!r})
-import attnsmith._native_module as native_module
+from attnsmith._c_api import native_module
 module = native_module.load()
 import _testcapi
 assert _testcapi.run_in_subinterp("import sys") == 0

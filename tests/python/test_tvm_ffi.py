@@ -12,7 +12,7 @@ import unittest
 from support import FAKE_CUDA, LIBRARY, REPOSITORY, attnsmith, compiler, in_threads, python
 from test_launch import LaunchTest, pointers_of_arguments
 
-from attnsmith import _nvrtc
+from attnsmith._c_api import nvrtc as _nvrtc
 
 try:
     import tvm_ffi
@@ -509,7 +509,8 @@ import ctypes, os, sys, threading
 import tvm_ffi, attnsmith, attnsmith.tvm_ffi
 module = attnsmith.tvm_ffi.load()
 ctypes.CDLL(os.environ["ATTNSMITH_TVM_FFI_LIBRARY"]).attnsmith_tvm_ffi_use(
-    os.environ["ATTNSMITH_LIBRARY"].encode(), attnsmith._nvrtc.of_a_wheel().encode(), os.environ["ATTNSMITH_FAKE_CUDA"].encode())
+    os.environ["ATTNSMITH_LIBRARY"].encode(), attnsmith._c_api.nvrtc.of_a_wheel().encode(),
+    os.environ["ATTNSMITH_FAKE_CUDA"].encode())
 runtime = attnsmith.Runtime(driver_path=os.environ["ATTNSMITH_FAKE_CUDA"])
 def tensor(*shape):
     return tvm_ffi.from_dlpack(runtime.allocate(1 << 16).array(shape, "bf16"))

@@ -1,5 +1,5 @@
 // The tensors of a call by numbers: the fields of attnsmith_tensors, then those of attnsmith_batch, in the
-// order of attnsmith/_abi.py's TENSOR_FIELDS and BATCH_FIELDS.
+// order of attnsmith/_c_api/abi.py's TENSOR_FIELDS and BATCH_FIELDS.
 #pragma once
 
 #include <array>

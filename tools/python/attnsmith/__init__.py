@@ -15,8 +15,8 @@ import importlib
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Union
 
 from ._base.arguments import named
-from ._interruptible import Progress
-from ._library import library as _opened
+from ._c_api.interruptible import Progress
+from ._c_api.library import library as _opened
 from .buffers import Array, Buffer
 from .errors import (CacheError, CompileError, DriverError, Error, InvalidRequest, KernelMissing, LibraryMissing,
                      OutOfMemory, Unsupported)

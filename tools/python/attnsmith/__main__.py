@@ -6,7 +6,7 @@ import os
 import pathlib
 import sys
 
-from . import _nvrtc
+from ._c_api import nvrtc
 
 _COMMAND = pathlib.Path(__file__).resolve().parent / "bin/attnsmith"
 
@@ -14,7 +14,7 @@ _COMMAND = pathlib.Path(__file__).resolve().parent / "bin/attnsmith"
 def main() -> int:
     """Runs the command with sys.argv and, where ATTNSMITH_NVRTC_PATH names none, with the NVRTC of a wheel. Comes back
     only where there is no command."""
-    wheel = None if os.environ.get("ATTNSMITH_NVRTC_PATH") else _nvrtc.of_a_wheel()
+    wheel = None if os.environ.get("ATTNSMITH_NVRTC_PATH") else nvrtc.of_a_wheel()
     if wheel is not None:
         os.environ["ATTNSMITH_NVRTC_PATH"] = wheel
     try:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from ctypes import byref, c_int32, c_int64, c_void_p
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from . import _abi, _frameworks, _requests, _views
+from . import _frameworks, _views
 from ._attend import begin
 from ._base.integers import fitting, shown
 from ._base.options import check_order
 from ._blocks import AppendBlock
+from ._c_api import abi, requests
 from ._dispatch import Dispatch, Prepared, check_blocks, index_kind_of
 from ._forms import alignment_of
 from ._frameworks import Framework, Order, Torch
@@ -18,9 +19,9 @@ from ._views import View
 from ._workspaces import torch_memory
 from .errors import InvalidRequest
 
-_FIELDS = _abi.APPEND_FIELDS + _abi.BATCH_FIELDS
+_FIELDS = abi.APPEND_FIELDS + abi.BATCH_FIELDS
 _AT = {name: place for place, name in enumerate(_FIELDS)}
-_LENGTHS = range(len(_abi.APPEND_FIELDS), len(_FIELDS))
+_LENGTHS = range(len(abi.APPEND_FIELDS), len(_FIELDS))
 _SCALES = ("k_scale", "v_scale", "q_scale")
 _OF_TOKENS = ("slot_mapping", "positions")  # one of each token
 _ALIGNED = [_AT[name] for name in ("q", "k", "v", "q_out", "k_cache", "v_cache", "kpe", "kpe_cache", "q_norm_weight",
@@ -101,7 +102,7 @@ def _row_major(shape: Sequence[int], kind: int) -> View:
 
 def _kind_of_queries(q: View, q_dtype: Any) -> int:
     """What q_dtype says that q is written as."""
-    word = q_dtype if isinstance(q_dtype, str) else _requests.dtype_name(q_dtype)
+    word = q_dtype if isinstance(q_dtype, str) else requests.dtype_name(q_dtype)
     kind = _QUERY_KINDS.get(word or "")
     if kind is None and word in (_views.WORDS[q[3]], dtype_of(q)):
         return q[3]
@@ -168,7 +169,7 @@ def _check_cache(k: Optional[View], v: Optional[View], cache: Optional[View], sc
     if words["page_order"] is not None:
         check_order("page_order", words["page_order"])
     if words["kv_dtype"] is not None and not isinstance(words["kv_dtype"], str):
-        kv_dtype = _requests.dtype_name(words["kv_dtype"])
+        kv_dtype = requests.dtype_name(words["kv_dtype"])
         if kv_dtype is None:
             raise InvalidRequest("kv_dtype", shown(words["kv_dtype"]), '"e4m3", "e5m2", or None')
         words["kv_dtype"] = kv_dtype
@@ -276,7 +277,7 @@ def _scaled_by(scale: View, cache: View) -> str:
 def _launch(dispatch: Dispatch, framework: Framework, index: int, order: Order, entry: Prepared,
             views: List[Optional[View]], bounds: Tuple[int, int], status: Any) -> None:
     block = AppendBlock()
-    nbytes = _abi.WORKSPACE_ZEROED_BYTES
+    nbytes = abi.WORKSPACE_ZEROED_BYTES
     if isinstance(framework, Torch) and framework.is_capturing() \
             and not dispatch.workspaces.serves_capture(index, order.stream, nbytes):
         memory, data = torch_memory(framework, nbytes, index)

@@ -8,11 +8,11 @@ import ctypes
 from struct import Struct
 from typing import Optional, Sequence
 
-from . import _abi
+from ._c_api import abi
 from ._views import MOST_AXES, View
 from .errors import InvalidRequest
 
-_TENSOR_BYTES = ctypes.sizeof(_abi.Tensor)
+_TENSOR_BYTES = ctypes.sizeof(abi.Tensor)
 _SLOT_BYTES = _TENSOR_BYTES + 2 * 8 * MOST_AXES
 # DLTensor (data, device, dtype and rank, shape*, strides*, byte_offset), then the shape and the strides themselves.
 _PACK_TENSOR = [Struct(f"6Q{2 * rank}q").pack_into for rank in range(MOST_AXES + 1)]
@@ -54,11 +54,11 @@ class Block:
         return ctypes.c_void_p.from_address(self.error).value or 0
 
 
-_TENSOR_COUNT = len(_abi.TENSOR_FIELDS)
+_TENSOR_COUNT = len(abi.TENSOR_FIELDS)
 # attnsmith_tensors, attnsmith_batch, attnsmith_workspace and the error.
 _ATTENTION = Struct(f"{1 + _TENSOR_COUNT}Q 9Q2qQ 3Q Q")
-_TENSORS_BYTES, _BATCH_BYTES = ctypes.sizeof(_abi.Tensors), ctypes.sizeof(_abi.Batch)
-_WORKSPACE_BYTES = ctypes.sizeof(_abi.Workspace)
+_TENSORS_BYTES, _BATCH_BYTES = ctypes.sizeof(abi.Tensors), ctypes.sizeof(abi.Batch)
+_WORKSPACE_BYTES = ctypes.sizeof(abi.Workspace)
 
 
 class AttentionBlock(Block):
@@ -69,7 +69,7 @@ class AttentionBlock(Block):
     WORKSPACE_WORD = (_TENSORS_BYTES + _BATCH_BYTES) // 8 + 1  # its data, before its bytes
 
     def __init__(self) -> None:
-        super().__init__(_ATTENTION.size - 8, _TENSOR_COUNT + len(_abi.BATCH_FIELDS))
+        super().__init__(_ATTENTION.size - 8, _TENSOR_COUNT + len(abi.BATCH_FIELDS))
         self.tensors = self.address
         self.batch = self.tensors + _TENSORS_BYTES
         self.workspace = self.batch + _BATCH_BYTES
@@ -114,10 +114,10 @@ class MergeBlock(Block):
         self._pack(self._memory, 0, 48, self.states, arrays, arrays + 8 * self.states, at_o, at_lse, *states, 0)
 
 
-_APPEND_COUNT = len(_abi.APPEND_FIELDS)
+_APPEND_COUNT = len(abi.APPEND_FIELDS)
 # attnsmith_append_tensors, attnsmith_batch, attnsmith_workspace and the error.
 _APPEND = Struct(f"{1 + _APPEND_COUNT}Q 9Q2qQ 3Q Q")
-_APPEND_BYTES = ctypes.sizeof(_abi.AppendTensors)
+_APPEND_BYTES = ctypes.sizeof(abi.AppendTensors)
 
 
 class AppendBlock(Block):
@@ -126,7 +126,7 @@ class AppendBlock(Block):
     __slots__ = ("tensors", "batch", "workspace")
 
     def __init__(self) -> None:
-        super().__init__(_APPEND.size - 8, _APPEND_COUNT + len(_abi.BATCH_FIELDS))
+        super().__init__(_APPEND.size - 8, _APPEND_COUNT + len(abi.BATCH_FIELDS))
         self.tensors = self.address
         self.batch = self.tensors + _APPEND_BYTES
         self.workspace = self.batch + _BATCH_BYTES

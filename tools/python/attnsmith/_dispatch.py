@@ -5,9 +5,10 @@ from __future__ import annotations
 from ctypes import byref, c_void_p
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from . import _abi, _requests, _views
+from . import _views
 from ._base.options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
 from ._blocks import AttentionBlock, MergeBlock
+from ._c_api import abi, requests
 from ._forms import LONGEST, Form, Problem, alignment_of
 from ._outputs import OutputKinds, dtype_of
 from ._views import View
@@ -123,7 +124,7 @@ class Dispatch:
         self.wait = runtime.synchronize
 
     def prepare(self, key: Tuple[Any, ...], words: Dict[str, Any], index: int) -> Prepared:
-        spec, sizes = _requests.parse(self.library, words)
+        spec, sizes = requests.parse(self.library, words)
         entry = Prepared(self.runtime._prepare(spec, sizes, None if index < 0 else index))
         if index >= 0:  # else the device is whichever is current
             if len(self.prepared) >= _MOST_KERNELS:
@@ -295,7 +296,7 @@ def _described(problem: Problem, o_kind: int, sink: bool, alibi: bool) -> Tuple[
         page_size, kv_heads = k_shape[1] if problem.kv == "paged" else None, 1
     elif problem.kv == "paged":
         page_size, kv_heads = k_shape[1:3] if problem.page_order == "NHD" else (k_shape[2], k_shape[1])
-    index_kind = index_kind_of(dict(zip(_abi.BATCH_FIELDS, problem.batch_views)))
+    index_kind = index_kind_of(dict(zip(abi.BATCH_FIELDS, problem.batch_views)))
     geometry = (problem.kv, page_size, problem.page_order, index_kind, kv_heads, problem.v[1][-1],
                 problem.head_dim_kpe, *_stored(problem))
     has_lse = problem.options[RETURN_LSE] is not False

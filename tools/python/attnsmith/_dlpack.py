@@ -7,8 +7,8 @@ import operator
 from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, c_char_p, c_int, c_int32, c_int64, c_void_p
 from typing import Any, Optional
 
-from . import _abi
 from ._base.integers import fitting
+from ._c_api import abi
 from ._views import View, checked, compact_strides, kind_of
 from .errors import InvalidRequest
 
@@ -20,7 +20,7 @@ _NAME, _USED = b"dltensor", b"used_dltensor"  # capsules keep a pointer to their
 class _Managed(Structure):
     """DLManagedTensor."""
 
-    _fields_ = [("tensor", _abi.Tensor), ("context", c_void_p), ("deleter", c_void_p)]
+    _fields_ = [("tensor", abi.Tensor), ("context", c_void_p), ("deleter", c_void_p)]
 
 
 def _prototype(name: str, result: Any, *arguments: Any) -> Any:
@@ -52,8 +52,8 @@ class Borrowed:
         self._managed = _Managed.from_address(address)
 
     @property
-    def tensor(self) -> _abi.Tensor:
-        tensor: _abi.Tensor = self._managed.tensor
+    def tensor(self) -> abi.Tensor:
+        tensor: abi.Tensor = self._managed.tensor
         return tensor
 
     def release(self) -> None:
@@ -88,7 +88,7 @@ def borrow(tensor: Any, name: str, stream: int) -> "tuple[View, Borrowed]":
     Raises InvalidRequest for memory that is not a CUDA device's.
     """
     device_type, index = device_of(tensor, name)
-    if device_type not in (_abi.DL_CUDA, _abi.DL_CUDA_MANAGED):
+    if device_type not in (abi.DL_CUDA, abi.DL_CUDA_MANAGED):
         raise InvalidRequest(f"{name}.device", device_name(device_type, index),
                              "a CUDA device; move the tensor there first")
     # DLPack has no 0 for CUDA: 1 is the legacy default stream, which 0 means to the driver.
@@ -130,10 +130,10 @@ def lend(view: View, owner: Any) -> Any:
     extents, steps = (c_int64 * len(shape))(*shape), (c_int64 * len(shape))(*strides)
     managed = _Managed()
     managed.tensor.data = pointer or None
-    managed.tensor.device = _abi.Device(device & 0xFFFFFFFF, device >> 32)
+    managed.tensor.device = abi.Device(device & 0xFFFFFFFF, device >> 32)
     managed.tensor.ndim = len(shape)
     dtype = kind >> 32
-    managed.tensor.dtype = _abi.DataType(dtype & 0xFF, dtype >> 8 & 0xFF, dtype >> 16)
+    managed.tensor.dtype = abi.DataType(dtype & 0xFF, dtype >> 8 & 0xFF, dtype >> 16)
     managed.tensor.shape = ctypes.cast(extents, POINTER(c_int64))
     managed.tensor.strides = ctypes.cast(steps, POINTER(c_int64))
     managed.deleter = ctypes.cast(_give_back, c_void_p)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from . import _abi, _views
+from . import _views
 from ._base.integers import shown
 from ._base.options import Options
+from ._c_api import abi
 from ._views import View
 from .errors import Error, InvalidRequest
 
 LONGEST = 1 << 30
 _USUAL_LATENT = 512  # columns, of DeepSeek's models and most others; MiniCPM3 has 256
-_FIELDS = _abi.TENSOR_FIELDS + _abi.BATCH_FIELDS
+_FIELDS = abi.TENSOR_FIELDS + abi.BATCH_FIELDS
 _ALIGNED = frozenset(map(_FIELDS.index, ("q", "k", "v", "o", "q_pe", "kpe")))  # a kernel is made for their alignment
 
 Views = List[Optional[View]]  # of the tensors of a form
@@ -98,8 +99,8 @@ class Form:
 
 def batch_views(**views: Optional[View]) -> Tuple[Optional[View], ...]:
     """The fields of attnsmith_batch, by their names; None for those that are not given."""
-    assert views.keys() <= set(_abi.BATCH_FIELDS), views.keys()
-    return tuple(views.get(name) for name in _abi.BATCH_FIELDS)
+    assert views.keys() <= set(abi.BATCH_FIELDS), views.keys()
+    return tuple(views.get(name) for name in abi.BATCH_FIELDS)
 
 
 def need_axes(name: str, view: View, accepted: str) -> None:

@@ -13,8 +13,9 @@ from ctypes import c_void_p
 from functools import partial
 from typing import Any, Callable, NoReturn, Optional, Sequence
 
-from . import _abi, _interface, _views
+from . import _interface, _views
 from ._base.integers import fitting, shown
+from ._c_api import abi
 from ._dlpack import borrow, device_of
 from ._views import View
 from .buffers import Array, Buffer
@@ -255,7 +256,7 @@ class Torch(Framework):
     def views(self, pointers: Sequence[int], layouts: Sequence[Any]) -> "Optional[list[Optional[View]]]":
         rest = iter(pointers)
         try:
-            return [layout and (next(rest), layout[0], layout[1], self.kinds[layout[2]], layout[3] << 32 | _abi.DL_CUDA)
+            return [layout and (next(rest), layout[0], layout[1], self.kinds[layout[2]], layout[3] << 32 | abi.DL_CUDA)
                     for layout in layouts]
         except KeyError:
             return None

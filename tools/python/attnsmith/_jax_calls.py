@@ -6,8 +6,9 @@ import functools
 import math
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _interface, _requests, _views, functions
+from . import _interface, _views, functions
 from ._base.options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
+from ._c_api import requests
 from ._dispatch import dispatch_now, new_lse_view, new_view, request_words
 from ._forms import Form, Problem, alignment_of
 from ._frameworks import KINDS_BY_NAME
@@ -58,9 +59,9 @@ def asked(function: str, given: Tuple[str, ...], shaped: Tuple[Shaped, ...], opt
         results.append((tuple(shape), "float32"))
     alignment = alignment_of((*problem.inputs, o))
     words = request_words(problem, o_kind, alignment, views[4] is not None, views[5] is not None)
-    _requests.parse(dispatch.library, words)
+    requests.parse(dispatch.library, words)
     _check(form, problem, of_name)
-    return Asked(_requests.to_json(words).decode(), _layouts(form, given, problem, o, lse, views), tuple(results),
+    return Asked(requests.to_json(words).decode(), _layouts(form, given, problem, o, lse, views), tuple(results),
                  problem.batch, math.prod(problem.q[1][:-2]), problem.max_q_len, problem.max_kv_len)
 
 

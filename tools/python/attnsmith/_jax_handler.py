@@ -10,7 +10,7 @@ import threading
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_int32, c_size_t, c_void_p
 from typing import Any, Dict, Optional, Tuple
 
-from ._library import address_of, library
+from ._c_api.library import address_of, library
 from .errors import Error, LibraryMissing
 from .kernels import Kernel
 from .runtime import default_runtime

@@ -8,9 +8,9 @@ import threading
 from typing import Any, Callable, List, Optional, Set
 
 from . import runtime
+from ._c_api.library import library
 from ._dispatch import Dispatch, Recipe, dispatch_now
 from ._frameworks import Torch
-from ._library import library
 from ._workspaces import PER_THREAD_STREAM, Workspaces
 
 

@@ -7,13 +7,14 @@ import ctypes
 import sys
 from typing import Any, Optional, Tuple
 
-from . import _native_module, _views
+from . import _views
 from ._base.options import Options
+from ._c_api import native_module
+from ._c_api.library import address_of
 from ._dispatch import Recipe
 from ._forms import Form
 from ._frameworks import Torch
 from ._lent import Lent, launching
-from ._library import address_of
 
 
 class NativeCalls:
@@ -48,7 +49,7 @@ class NativeCalls:
 def opened() -> Optional[NativeCalls]:
     """Once torch is there. None where calls are Python's."""
     torch: Any = sys.modules.get("torch")
-    module = _native_module.native
+    module = native_module.native
     if module is None or torch is None or not hasattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__"):
         return None
     try:
@@ -58,5 +59,5 @@ def opened() -> Optional[NativeCalls]:
             return None
         return NativeCalls(module)
     except Exception as error:
-        _native_module.refuse(error)
+        native_module.refuse(error)
         return None

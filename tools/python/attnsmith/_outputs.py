@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional, Tuple
 
-from . import _requests, _views
-from ._library import Library
+from . import _views
+from ._c_api import requests
+from ._c_api.library import Library
 from ._views import View
 from .errors import InvalidRequest
 
@@ -46,6 +47,6 @@ class OutputKinds:
     def _kind(self, q: View, o_dtype: Any) -> int:
         kind = self._known.get((q[3], o_dtype))
         if kind is None:
-            word = _requests.filled_in(self._library, "o_dtype", dtype=dtype_of(q), o_dtype=o_dtype)
+            word = requests.filled_in(self._library, "o_dtype", dtype=dtype_of(q), o_dtype=o_dtype)
             kind = self._known[q[3], o_dtype] = _views.KINDS[word]
         return kind

@@ -8,18 +8,19 @@ import pathlib
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from . import _abi, _views
+from . import _views
 from ._base import reports
+from ._c_api import abi
+from ._c_api.library import address_of
 from ._dispatch import Recipe
 from ._frameworks import Torch, met
 from ._lent import LAUNCHING, Lent, launching
-from ._library import address_of
 from .errors import Error
 
 _BESIDE = pathlib.Path(__file__).resolve().parent / "libattnsmith_torch.so"
 _NUMBER, _TENSOR, _STRING, _MASK, _OTHER = range(5)  # ATTNSMITH_TORCH_NUMBER and so on
 NONE, CUDNN, CUDNN_BACKWARD = range(3)  # ATTNSMITH_TORCH_NONE and so on
-_FIELDS = (*_abi.TENSOR_FIELDS, *_abi.BATCH_FIELDS)
+_FIELDS = (*abi.TENSOR_FIELDS, *abi.BATCH_FIELDS)
 # Of arguments that are named otherwise.
 _FIELD_OF = {"query": "q", "key": "k", "value": "v", "cum_seq_q": "q_indptr", "cum_seq_k": "kv_indptr",
              "seqused_k": "kv_lens", "out": "o", "kv_cache": "k", "v_cache": "v", "ckv": "k"}

@@ -12,8 +12,8 @@ import struct
 from ctypes import c_int64, c_void_p
 from typing import Sequence, Tuple
 
-from . import _abi
 from ._base.integers import fitting
+from ._c_api import abi
 from .errors import InvalidRequest
 
 View = Tuple[int, Sequence[int], Sequence[int], int, int]
@@ -23,14 +23,14 @@ def kind_of(code: int, bits: int, lanes: int = 1) -> int:
     return (code | bits << 8 | lanes << 16) << 32
 
 
-FP16 = kind_of(_abi.DL_FLOAT, 16)
-BF16 = kind_of(_abi.DL_BFLOAT, 16)
-FP32 = kind_of(_abi.DL_FLOAT, 32)
-INT32 = kind_of(_abi.DL_INT, 32)
-INT64 = kind_of(_abi.DL_INT, 64)
-E4M3 = kind_of(_abi.DL_E4M3FN, 8)
-E5M2 = kind_of(_abi.DL_E5M2, 8)
-UINT8 = kind_of(_abi.DL_UINT, 8)
+FP16 = kind_of(abi.DL_FLOAT, 16)
+BF16 = kind_of(abi.DL_BFLOAT, 16)
+FP32 = kind_of(abi.DL_FLOAT, 32)
+INT32 = kind_of(abi.DL_INT, 32)
+INT64 = kind_of(abi.DL_INT, 64)
+E4M3 = kind_of(abi.DL_E4M3FN, 8)
+E5M2 = kind_of(abi.DL_E5M2, 8)
+UINT8 = kind_of(abi.DL_UINT, 8)
 
 WORDS = {FP16: "fp16", BF16: "bf16", FP32: "fp32", INT32: "int32", INT64: "int64", E4M3: "e4m3", E5M2: "e5m2",
          UINT8: "uint8"}
@@ -38,7 +38,7 @@ KINDS = {word: kind for kind, word in WORDS.items()}
 ITEM_BYTES = {FP16: 2, BF16: 2, FP32: 4, INT32: 4, INT64: 8, E4M3: 1, E5M2: 1, UINT8: 1}
 
 # A tensor that does not say which GPU it lies on. The library takes managed memory on any.
-UNKNOWN_DEVICE = _abi.DL_CUDA_MANAGED
+UNKNOWN_DEVICE = abi.DL_CUDA_MANAGED
 
 
 MOST_AXES = 5  # of a tensor, as the library has it
@@ -46,12 +46,12 @@ _FITS = [struct.Struct(f"Q{2 * rank}q").pack for rank in range(MOST_AXES + 1)]
 
 
 def on_device(index: int) -> int:
-    return index << 32 | _abi.DL_CUDA
+    return index << 32 | abi.DL_CUDA
 
 
 def device_of(device: int) -> int:
     """The ordinal, or the library's number for the current device."""
-    return _abi.CURRENT_DEVICE if device == UNKNOWN_DEVICE else device >> 32
+    return abi.CURRENT_DEVICE if device == UNKNOWN_DEVICE else device >> 32
 
 
 def compact_strides(shape: Sequence[int]) -> "tuple[int, ...]":

@@ -6,7 +6,8 @@ import concurrent.futures
 import threading
 from typing import Any, Callable, Dict, List, Tuple
 
-from . import _abi, _frameworks
+from . import _frameworks
+from ._c_api import abi
 from .buffers import Buffer
 
 PER_THREAD_STREAM = 2  # one number for a stream that every thread has its own of
@@ -80,7 +81,7 @@ class Workspaces:
             if workspace.owner is not None:
                 self._wait(stream)
             owner = self._allocate(nbytes, index)
-            owner.upload(bytes(_abi.WORKSPACE_ZEROED_BYTES))
+            owner.upload(bytes(abi.WORKSPACE_ZEROED_BYTES))
             data = owner.data
         workspace.owner, workspace.data, workspace.nbytes = owner, data, nbytes
 
@@ -88,7 +89,7 @@ class Workspaces:
 def torch_memory(framework: _frameworks.Torch, nbytes: int, index: int) -> Tuple[Any, int]:
     torch = framework.torch
     memory = torch.empty(nbytes, dtype=torch.uint8, device=torch.device("cuda", index))
-    memory[:_abi.WORKSPACE_ZEROED_BYTES].zero_()
+    memory[:abi.WORKSPACE_ZEROED_BYTES].zero_()
     return memory, memory.data_ptr()
 
 

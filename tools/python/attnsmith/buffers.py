@@ -10,8 +10,8 @@ from typing import Any, Optional, Sequence
 from . import _dlpack, _views
 from ._base.arguments import check_iterable, named_methods
 from ._base.integers import fitting, shown
-from ._handles import Owner
-from ._library import Library
+from ._c_api.handles import Owner
+from ._c_api.library import Library
 from .errors import InvalidRequest
 
 _TYPESTRS = {_views.FP16: "<f2", _views.FP32: "<f4", _views.INT32: "<i4", _views.INT64: "<i8", _views.UINT8: "|u1"}

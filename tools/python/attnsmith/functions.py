@@ -54,12 +54,13 @@ import operator
 from ctypes import c_int64
 from typing import Any, Callable, List, Optional, Tuple
 
-from . import _abi, _frameworks, _views
+from . import _frameworks, _views
 from ._append import append_all
 from ._attend import attend, begin
 from ._base.integers import fitting
 from ._base.options import COMMON, Options, check_order, flag, number, ordered_lse
 from ._blocks import MergeBlock
+from ._c_api import abi
 from ._dispatch import Dispatch, Prepared, dispatch_now
 from ._forms import LONGEST, Form, Problem, alignment_of, batch_views, latent_columns, need_axes
 from ._frameworks import Framework, Order
@@ -452,7 +453,7 @@ def _latent_dims(q: View, q_pe: Optional[View], ckv: View, kpe: Optional[View],
 
 
 _ROW_BYTES = 656  # of DeepSeek-V3.2's cache: 512 columns of 8 bits, four scales, 64 columns of 16 bits
-_LATENT = Form(("q", "ckv", "v", *_COMMON, "q_pe", "kpe", *_abi.BATCH_FIELDS), {0, 1}, _latent, {"k": "ckv"})
+_LATENT = Form(("q", "ckv", "v", *_COMMON, "q_pe", "kpe", *abi.BATCH_FIELDS), {0, 1}, _latent, {"k": "ckv"})
 
 
 @traceable

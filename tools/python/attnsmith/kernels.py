@@ -9,20 +9,21 @@ import weakref
 from ctypes import byref, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any, Dict, NoReturn, Optional, Sequence, SupportsInt, Tuple
 
-from . import _abi, _frameworks, _interface, _views
+from . import _frameworks, _interface, _views
 from ._base.arguments import check_fit, checks_itself, named_methods
 from ._base.integers import fitting, shown
 from ._blocks import AppendBlock, AttentionBlock, MergeBlock
+from ._c_api import abi
+from ._c_api.handles import Closable, Owner, Shared
+from ._c_api.library import Library
+from ._c_api.native_module import native, natively
 from ._frameworks import Order
-from ._handles import Closable, Owner, Shared
-from ._library import Library
-from ._native_module import native, natively
 from .buffers import Buffer
 from .errors import InvalidRequest
 
 _MOST_PICKED = 4096  # sizes that a set remembers
 _MOST_STREAM = (1 << 64) - 1
-_SCALES = [_abi.TENSOR_FIELDS.index(name) for name in ("k_scale", "v_scale")]
+_SCALES = [abi.TENSOR_FIELDS.index(name) for name in ("k_scale", "v_scale")]
 _pendings: "weakref.WeakSet[Pending]" = weakref.WeakSet()
 
 
@@ -37,25 +38,25 @@ class CallStatus:
     def __init__(self, bits: SupportsInt) -> None:
         bits = _bits_of(bits)
         #: A sequence had more queries than the bound or the tensor.
-        self.q_len_clamped = bool(bits & _abi.Q_LEN_CLAMPED)
+        self.q_len_clamped = bool(bits & abi.Q_LEN_CLAMPED)
         #: A sequence had more keys than the bound or the tensor.
-        self.kv_len_clamped = bool(bits & _abi.KV_LEN_CLAMPED)
+        self.kv_len_clamped = bool(bits & abi.KV_LEN_CLAMPED)
         #: A page id in use was not a page, and its keys were read as zeros; or table_rows said a row that page_table
         #: has not, and the sequence had no keys.
-        self.page_out_of_range = bool(bits & _abi.PAGE_OUT_OF_RANGE)
+        self.page_out_of_range = bool(bits & abi.PAGE_OUT_OF_RANGE)
         #: A count in the workspace was beyond all that there was to count: its first 8192 bytes were not zero before
         #: the first launch, or two launches used it at the same time, and o is wrong.
-        self.workspace_not_zeroed = bool(bits & _abi.WORKSPACE_NOT_ZEROED)
+        self.workspace_not_zeroed = bool(bits & abi.WORKSPACE_NOT_ZEROED)
         #: A scale of keys or values was no ordinary number above 0; rows of its KV heads are NaN.
-        self.scale_not_positive = bool(bits & _abi.SCALE_NOT_POSITIVE)
+        self.scale_not_positive = bool(bits & abi.SCALE_NOT_POSITIVE)
         #: Op append wrote nothing of a token: its slot is behind the cache's last, or its sequence has more
         #: new tokens than keys.
-        self.slot_out_of_range = bool(bits & _abi.SLOT_OUT_OF_RANGE)
+        self.slot_out_of_range = bool(bits & abi.SLOT_OUT_OF_RANGE)
         #: Likewise: its position is below 0, or rope_table has none.
-        self.position_out_of_range = bool(bits & _abi.POSITION_OUT_OF_RANGE)
+        self.position_out_of_range = bool(bits & abi.POSITION_OUT_OF_RANGE)
         #: With check_slots: two tokens of one launch of op append were written to one slot, whose rows are now of
         #: either, or in part of each.
-        self.slot_written_twice = bool(bits & _abi.SLOT_WRITTEN_TWICE)
+        self.slot_written_twice = bool(bits & abi.SLOT_WRITTEN_TWICE)
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
@@ -105,7 +106,7 @@ class Call(Owner):
                 library.address("attnsmith_launch"), library.address("attnsmith_launch_at"), pointer, self._pointer,
                 current_stream, library.error)
 
-    @natively("launch_method", _abi.TENSOR_FIELDS)
+    @natively("launch_method", abi.TENSOR_FIELDS)
     @checks_itself
     def launch(self, stream: Any = None, *surplus: NoReturn, q: Any = None, k: Any = None, v: Any = None, o: Any = None,
                lse: Any = None, sinks: Any = None, alibi_slopes: Any = None, q_pe: Any = None,
@@ -134,10 +135,10 @@ class Call(Owner):
         if code:
             raise self._library.error(code, error.value)
 
-    def _addresses(self, tensors: Sequence[Any]) -> _abi.TensorAddresses:
+    def _addresses(self, tensors: Sequence[Any]) -> abi.TensorAddresses:
         """Of the tensors that are given, whose layouts are those of the ones that were bound."""
-        at = _abi.TensorAddresses()
-        for i, (name, tensor) in enumerate(zip(_abi.TENSOR_FIELDS, tensors)):
+        at = abi.TensorAddresses()
+        for i, (name, tensor) in enumerate(zip(abi.TENSOR_FIELDS, tensors)):
             if tensor is None:
                 continue
             if hasattr(tensor, "__index__") and not hasattr(tensor, "shape"):
@@ -220,7 +221,7 @@ class Kernel(Owner):
     @property
     def spec(self) -> Dict[str, Any]:
         """The normalised request, with every default filled in."""
-        spec = _abi.Spec()
+        spec = abi.Spec()
         functions = self._library.functions
         self._library.call(functions.attnsmith_kernel_spec, self._pointer, byref(spec))
         request: Dict[str, Any] = self._library.json(functions.attnsmith_request_json, byref(spec), None)
@@ -280,7 +281,7 @@ class Kernel(Owner):
                    page_indptr, page_indices, last_page_len, table_rows)
         framework, index, order = self._begin(q)
         views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
-                 for name, tensor in zip(_abi.TENSOR_FIELDS + _abi.BATCH_FIELDS, tensors)]
+                 for name, tensor in zip(abi.TENSOR_FIELDS + abi.BATCH_FIELDS, tensors)]
         for i in _SCALES:
             view = views[i]
             if view is not None:
@@ -297,7 +298,7 @@ class Kernel(Owner):
                                None if workspace is None else block.workspace, byref(out))
             pointer = out.value or 0
         return Call(self._library, pointer, framework.stream_of(index), (tensors, workspace, order.held),
-                    views[:len(_abi.TENSOR_FIELDS)])
+                    views[:len(abi.TENSOR_FIELDS)])
 
     def bind_merge(self, o_states: Sequence[Any], lse_states: Sequence[Any], o: Any, lse: Any = None) -> Call:
         """For a kernel of op="merge": checks the tensors and fixes the arguments.
@@ -357,7 +358,7 @@ class Kernel(Owner):
                    page_indices, last_page_len, table_rows)
         framework, index, order = self._begin(*((k, "k") if q is None else (q, "q")))
         views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
-                 for name, tensor in zip(_abi.APPEND_FIELDS + _abi.BATCH_FIELDS, tensors)]
+                 for name, tensor in zip(abi.APPEND_FIELDS + abi.BATCH_FIELDS, tensors)]
         data, nbytes = (0, 0) if workspace is None else _memory_of(workspace)
         block = AppendBlock()
         block.fill(views, fitting("max_q_len", max_q_len, c_int64), fitting("max_kv_len", max_kv_len, c_int64), data,
@@ -416,8 +417,8 @@ class KernelSet(Owner):
         known = self._picked.get((batch, q_len, kv_len))
         if known is not None:
             return known
-        sizes = _abi.Sizes(batch=fitting("batch", batch, c_int64, 1), q_len=fitting("q_len", q_len, c_int64, 0),
-                           kv_len=fitting("kv_len", kv_len, c_int64, 0))
+        sizes = abi.Sizes(batch=fitting("batch", batch, c_int64, 1), q_len=fitting("q_len", q_len, c_int64, 0),
+                          kv_len=fitting("kv_len", kv_len, c_int64, 0))
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_kernel_set_pick, self._handle.pointer, byref(sizes),
                            byref(out))

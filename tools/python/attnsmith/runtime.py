@@ -12,14 +12,14 @@ import weakref
 from ctypes import byref, c_char_p, c_int32, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _abi, _memory, _nvrtc, _requests
 from ._base import reports
 from ._base.arguments import check_callable, check_iterable, named, named_methods
 from ._base.integers import fitting, shown
 from ._base.options import flag, place
-from ._handles import Closable, Shared, close_all
-from ._interruptible import Interruptible, Progress
-from ._library import library
+from ._c_api import abi, memory, nvrtc, requests as _requests
+from ._c_api.handles import Closable, Shared, close_all
+from ._c_api.interruptible import Interruptible, Progress
+from ._c_api.library import library
 from .buffers import Buffer
 from .errors import InvalidRequest, Unsupported
 from .kernels import Kernel, KernelSet, Pending, pendings
@@ -40,11 +40,11 @@ _runtimes: "weakref.WeakSet[Runtime]" = weakref.WeakSet()
 def _log_callback(log: Log) -> Any:
     def call(user: Optional[int], level: int, line: bytes) -> None:
         try:
-            log(_abi.LOG_LEVELS[level], line.decode(errors="replace"))
+            log(abi.LOG_LEVELS[level], line.decode(errors="replace"))
         except BaseException:  # nothing may pass into the library, which goes on
             traceback.print_exc()
 
-    return _abi.Log(call)
+    return abi.Log(call)
 
 
 def _refuse_sm(words: Mapping[str, Any]) -> None:
@@ -110,8 +110,8 @@ class Runtime(Closable):
                  log: Optional[Log] = None, cache_trust: CacheTrust = "owner",
                  cache_max_bytes: int = 2 << 30, cache_source: bool = True, toolchain: Toolchain = "newest",
                  record_file: Optional[Path] = None, on_miss: Optional[OnMiss] = None,
-                 tuning_files: Optional[Sequence[Path]] = None, allocate: Optional[_memory.Allocate] = None,
-                 free: Optional[_memory.Free] = None, trust_key_files: Optional[Sequence[Path]] = None,
+                 tuning_files: Optional[Sequence[Path]] = None, allocate: Optional[memory.Allocate] = None,
+                 free: Optional[memory.Free] = None, trust_key_files: Optional[Sequence[Path]] = None,
                  sign_key_file: Optional[Path] = None, push_compiled: bool = False) -> None:
         self._library = library()
         if isinstance(cache_dirs, (str, os.PathLike)):
@@ -120,23 +120,23 @@ class Runtime(Closable):
         tables = _texts("tuning_files", tuning_files)
         keys = _texts("trust_key_files", trust_key_files)
         check_callable("log", log, "(level, line)")
-        memory_allocate, memory_free = _memory.callbacks(allocate, free)
+        memory_allocate, memory_free = memory.callbacks(allocate, free)
         if nvrtc_path is None and not os.environ.get("ATTNSMITH_NVRTC_PATH"):
-            nvrtc_path = _nvrtc.of_a_wheel()
-        self._log = _log_callback(log) if log is not None else _abi.Log()  # the library calls it as long as it lives
-        options = _abi.RuntimeOptions(
+            nvrtc_path = nvrtc.of_a_wheel()
+        self._log = _log_callback(log) if log is not None else abi.Log()  # the library calls it as long as it lives
+        options = abi.RuntimeOptions(
             cache_dirs=(c_char_p * len(folders))(*folders), cache_dir_count=len(folders),
             nvrtc_path=_requests.text("nvrtc_path", nvrtc_path),
             driver_path=_requests.text("driver_path", driver_path),
             keep_source_dir=_requests.text("keep_source_dir", keep_source_dir), log=self._log,
-            log_level=_place_or_default("log_level", log_level, _abi.LOG_LEVELS), no_cache=int(not flag("use_cache", use_cache)),
+            log_level=_place_or_default("log_level", log_level, abi.LOG_LEVELS), no_cache=int(not flag("use_cache", use_cache)),
             compile_threads=fitting("compile_threads", compile_threads, c_int32, 0),
-            cache_trust=place("cache_trust", cache_trust, _abi.CACHE_TRUSTS),
-            toolchain=place("toolchain", toolchain, _abi.TOOLCHAINS),
+            cache_trust=place("cache_trust", cache_trust, abi.CACHE_TRUSTS),
+            toolchain=place("toolchain", toolchain, abi.TOOLCHAINS),
             cache_max_bytes=fitting("cache_max_bytes", cache_max_bytes, c_int64, 0) or -1,
             no_cache_source=int(not flag("cache_source", cache_source)), tuning_files=(c_char_p * len(tables))(*tables),
             tuning_file_count=len(tables), record_file=_requests.text("record_file", record_file),
-            on_miss=_place_or_default("on_miss", on_miss, _abi.ON_MISSES), allocate=memory_allocate, free=memory_free,
+            on_miss=_place_or_default("on_miss", on_miss, abi.ON_MISSES), allocate=memory_allocate, free=memory_free,
             trust_key_files=(c_char_p * len(keys))(*keys), trust_key_file_count=len(keys),
             sign_key_file=_requests.text("sign_key_file", sign_key_file), push_compiled=int(flag("push_compiled", push_compiled)))
         out = c_void_p()
@@ -324,7 +324,7 @@ class Runtime(Closable):
         spec, _ = _requests.parse(self._library, words)
         ordinal, out = _ordinal(device), c_void_p()
         self._call(self._library.functions.attnsmith_prepare_set, byref(spec),
-                   _abi.CURRENT_DEVICE if ordinal is None else ordinal, byref(out))
+                   abi.CURRENT_DEVICE if ordinal is None else ordinal, byref(out))
         return KernelSet(self._library, out.value or 0)
 
     def devices(self) -> List[Dict[str, Any]]:
@@ -366,17 +366,17 @@ class Runtime(Closable):
         with self._open() as pointer:
             return self._library.json(function, pointer, *arguments)
 
-    def _prepare(self, spec: _abi.Spec, sizes: _abi.Sizes, device: Optional[int]) -> Kernel:
+    def _prepare(self, spec: abi.Spec, sizes: abi.Sizes, device: Optional[int]) -> Kernel:
         return Kernel(self._library, self._made(self._library.functions.attnsmith_prepare, spec, sizes, device))
 
-    def _made(self, function: Any, spec: _abi.Spec, sizes: _abi.Sizes, device: Optional[int]) -> int:
+    def _made(self, function: Any, spec: abi.Spec, sizes: abi.Sizes, device: Optional[int]) -> int:
         out = c_void_p()
-        ordinal = _abi.CURRENT_DEVICE if device is None else device
+        ordinal = abi.CURRENT_DEVICE if device is None else device
         self._call(function, byref(spec), byref(sizes), ordinal, byref(out))
         return out.value or 0
 
     def _specs(self, requests: Any, models: Any, recorded: Any,
-               options: Mapping[str, Any]) -> Tuple[List[_abi.Spec], List[str], Dict[str, List[Any]]]:
+               options: Mapping[str, Any]) -> Tuple[List[abi.Spec], List[str], Dict[str, List[Any]]]:
         """Each distinct spec once, the name of the first attention that has it, and what is to be told: "unsupported",
         "skipped", "warnings"."""
         models = list(_requests.each("models", models, _requests.is_one_model))
@@ -388,7 +388,7 @@ class Runtime(Closable):
         covered += [self._recorded(file) for file in _requests.several(recorded)]
         if not covered:
             raise InvalidRequest("requests", "nothing", "requests, models or recorded")
-        distinct: Dict[bytes, Tuple[_abi.Spec, str]] = {}
+        distinct: Dict[bytes, Tuple[abi.Spec, str]] = {}
         for attention in (attention for one in covered for attention in one["attentions"]):
             spec, _ = _requests.parse(self._library, _words_of(attention["request"]))
             distinct.setdefault(bytes(spec), (spec, attention["name"] or attention["request"]["op"]))
@@ -409,14 +409,14 @@ class Runtime(Closable):
                                                       _requests.recorded_text(file), os.fsencode(file))
         return recorded
 
-    def _prewarm(self, specs: Sequence[_abi.Spec], sms: Sequence[int], jobs: int,
+    def _prewarm(self, specs: Sequence[abi.Spec], sms: Sequence[int], jobs: int,
                  progress: Optional[Progress], push: bool, compiles: bool) -> Dict[str, Any]:
         pointers = (c_void_p * len(specs))(*[ctypes.addressof(spec) for spec in specs])
         numbers = (c_int32 * len(sms))(*sms)
         check_callable("progress", progress, "(kernel, done, total)")
         work = Interruptible(progress)
-        options = _abi.PrewarmOptions(progress=work.callback, jobs=fitting("jobs", jobs, c_int32, 0), push=int(push),
-                                      no_compile=int(not compiles))
+        options = abi.PrewarmOptions(progress=work.callback, jobs=fitting("jobs", jobs, c_int32, 0), push=int(push),
+                                     no_compile=int(not compiles))
         report: Dict[str, Any] = work.run(lambda: self._json(
             self._library.functions.attnsmith_prewarm, ctypes.addressof(pointers), len(specs),
             ctypes.addressof(numbers), len(sms), byref(options)))

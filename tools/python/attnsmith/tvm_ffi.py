@@ -17,9 +17,9 @@ import os
 import pathlib
 from typing import Any
 
-from . import _nvrtc
 from ._base.extras import missing
-from ._library import library
+from ._c_api import nvrtc as _nvrtc
+from ._c_api.library import library
 from .errors import LibraryMissing
 
 _BESIDE = pathlib.Path(__file__).resolve().parent / "libattnsmith_tvm_ffi.so"

@@ -11,9 +11,10 @@ import threading
 from ctypes import byref, c_void_p
 from typing import Any, Callable, Dict, Optional
 
-from . import _abi, errors
+from .. import errors
+from . import abi
 
-_PACKAGE = pathlib.Path(__file__).resolve().parent
+_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 _REMEDY = ("install the wheel (pip install . in attnsmith's repository), or set ATTNSMITH_LIBRARY to the "
            "libattnsmith.so of a build or an installation")
 
@@ -96,10 +97,10 @@ def _open(name: str) -> Library:
         version = functions.attnsmith_abi_version()
     except AttributeError:
         raise LookupError("it has no C ABI of attnsmith") from None
-    if version != _abi.ABI_VERSION:
-        raise LookupError(f"its ABI version is {version}; this package needs {_abi.ABI_VERSION}")
+    if version != abi.ABI_VERSION:
+        raise LookupError(f"its ABI version is {version}; this package needs {abi.ABI_VERSION}")
     try:
-        _abi.declare(functions)
+        abi.declare(functions)
     except AttributeError as error:
         raise LookupError(f"it is older than this package: {error}") from None
     return Library(functions, functions._name)

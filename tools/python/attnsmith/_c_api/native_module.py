@@ -9,8 +9,9 @@ import importlib.util
 import os
 from typing import Any, Callable, TypeVar, cast
 
-from ._base import reports
+from .._base import reports
 
+_NAME = importlib.util.resolve_name(".._native", __package__)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -18,8 +19,8 @@ def load() -> Any:
     """That of the wheel, or of a build. Raises ImportError and others."""
     file = os.environ.get("ATTNSMITH_NATIVE_MODULE")
     if file is None:
-        return importlib.import_module("._native", __package__)
-    spec = importlib.util.spec_from_file_location(f"{__package__}._native", file)
+        return importlib.import_module(_NAME)
+    spec = importlib.util.spec_from_file_location(_NAME, file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} is no Python extension module")
     module = importlib.util.module_from_spec(spec)

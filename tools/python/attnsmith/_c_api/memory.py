@@ -6,10 +6,10 @@ import traceback
 from ctypes import c_void_p
 from typing import Any, Callable, List, Optional, Tuple
 
-from . import _abi
-from ._base.arguments import check_callable
-from ._base.integers import fitting
-from .errors import InvalidRequest
+from .._base.arguments import check_callable
+from .._base.integers import fitting
+from ..errors import InvalidRequest
+from . import abi
 
 # (bytes, device) -> an address, a multiple of 256, or None where there is no memory.
 Allocate = Callable[[int, int], Optional[int]]
@@ -23,7 +23,7 @@ _for_ever: "List[Tuple[Any, Any]]" = []
 def callbacks(allocate: Optional[Allocate], free: Optional[Free]) -> Tuple[Any, Any]:
     """Both as C functions. Raises InvalidRequest for one without the other, and what is not callable."""
     if allocate is None and free is None:
-        return _abi.MemoryAllocate(), _abi.MemoryFree()
+        return abi.MemoryAllocate(), abi.MemoryFree()
     if allocate is None or free is None:
         missing = "allocate" if allocate is None else "free"
         raise InvalidRequest(missing, "None", "both of allocate and free, or neither")
@@ -46,5 +46,5 @@ def callbacks(allocate: Optional[Allocate], free: Optional[Free]) -> Tuple[Any, 
         except BaseException:
             traceback.print_exc()
 
-    _for_ever.append((_abi.MemoryAllocate(call_allocate), _abi.MemoryFree(call_free)))
+    _for_ever.append((abi.MemoryAllocate(call_allocate), abi.MemoryFree(call_free)))
     return _for_ever[-1]

@@ -10,13 +10,13 @@ import os
 from ctypes import byref
 from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple, get_args
 
-from . import _abi
-from ._base import reports
-from ._base.arguments import check_iterable, is_iterable, refuse_unknown
-from ._base.integers import shown
-from ._library import Library, library
-from .errors import InvalidRequest
-from .words import CacheOperation, ModelCoverage, Request
+from .._base import reports
+from .._base.arguments import check_iterable, is_iterable, refuse_unknown
+from .._base.integers import shown
+from ..errors import InvalidRequest
+from ..words import CacheOperation, ModelCoverage, Request
+from . import abi
+from .library import Library, library
 
 _MOST_MODEL_BYTES = 16 << 20  # the library takes no longer text
 _MOST_RECORDED_BYTES = 64 << 20  # as much as the command reads
@@ -119,10 +119,10 @@ def _plain_words(words: Mapping[Any, Any]) -> "dict[str, Any]":
     return {str(name): _plain_values(str(name), value) for name, value in words.items() if value is not None}
 
 
-def parse(opened: Library, words: Mapping[str, Any]) -> Tuple[_abi.Spec, _abi.Sizes]:
+def parse(opened: Library, words: Mapping[str, Any]) -> Tuple[abi.Spec, abi.Sizes]:
     """Raises InvalidRequest naming the field, Unsupported for what is not supported."""
     check_words(words)
-    spec, sizes = _abi.Spec(), _abi.Sizes()
+    spec, sizes = abi.Spec(), abi.Sizes()
     opened.call(opened.functions.attnsmith_parse_request, to_json(words), byref(spec), byref(sizes))
     return spec, sizes
 

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Callable, Iterable, NoReturn, Optional, TypeVar
 
-from .errors import Error
+from ..errors import Error
 
 _Self = TypeVar("_Self", bound="Owner")
 

@@ -6,7 +6,7 @@ import json
 import threading
 from typing import Any, Callable, Dict, Optional
 
-from . import _abi
+from . import abi
 
 Progress = Callable[[Dict[str, Any], int, int], Any]
 
@@ -18,7 +18,7 @@ class Interruptible:
         self._progress = progress
         self._cancelled = False
         self._failure: Optional[BaseException] = None  # of the progress callback
-        self.callback = _abi.Progress(self._on_progress)
+        self.callback = abi.Progress(self._on_progress)
 
     def _on_progress(self, user: Optional[int], kernel: bytes, done: int, total: int) -> int:
         try:

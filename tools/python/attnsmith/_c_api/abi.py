@@ -7,7 +7,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int32, 
                     c_uint64, c_void_p)
 from typing import Any, get_args
 
-from . import words
+from .. import words
 
 ABI_VERSION = 2
 OK = 0
