@@ -7,8 +7,8 @@ import unittest
 
 from support import INCLUDE, PythonTest, compiler
 
-from attnsmith import _blocks, _views
 from attnsmith._c_api import abi
+from attnsmith._tensors import blocks, views as _views
 
 HEADER = INCLUDE / "attnsmith/attnsmith.h"
 CONSTANTS = {
@@ -104,7 +104,7 @@ class Abi(PythonTest):
         views = [(4096 * (i + 1), (3, i, 5), (50, 10, 1), _views.BF16, _views.on_device(2))
                  for i, _ in enumerate(fields)]
         views[4] = views[9] = None
-        block = _blocks.AttentionBlock()
+        block = blocks.AttentionBlock()
         block.fill(views, 11, 12, 0xABC00, 999)
         tensors, batch = abi.Tensors.from_address(block.tensors), abi.Batch.from_address(block.batch)
         workspace = abi.Workspace.from_address(block.workspace)
@@ -124,7 +124,7 @@ class Abi(PythonTest):
     def test_packed_merges(self):
         def view(i):
             return 4096 * (i + 1), (i, 2), (2, 1), _views.FP32, _views.on_device(0)
-        block = _blocks.MergeBlock(3)
+        block = blocks.MergeBlock(3)
         block.fill([view(i) for i in range(3)], [view(i) for i in range(3, 6)], view(6), None)
         merge = abi.MergeTensors.from_address(block.address)
         self.assertEqual((merge.size, merge.state_count, merge.lse), (ctypes.sizeof(merge), 3, None))

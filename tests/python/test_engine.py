@@ -151,7 +151,7 @@ class Called(EngineTest):
     def part(self, array, first, *shape):
         """The columns of the last axis from `first` on, with this shape in the place of that axis."""
         item_bytes = {"bf16": 2, "fp16": 2, "uint8": 1}[array.dtype]
-        strides = attnsmith._views.compact_strides(shape)
+        strides = attnsmith._tensors.views.compact_strides(shape)
         view = (array.data + first * item_bytes, (*array.shape[:-1], *shape), (*array.strides[:-1], *strides),
                 *array._view[3:])
         return attnsmith.Array(view, array._buffer)

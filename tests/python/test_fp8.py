@@ -10,15 +10,16 @@ from support import SMALL, PythonTest, attnsmith
 from test_launch import LaunchTest
 from test_tensors import FakeTorch, Foreign, Interface
 
-from attnsmith import _dispatch, _frameworks, _views
+from attnsmith import _dispatch
 from attnsmith._c_api import abi, requests
+from attnsmith._tensors import frameworks, views as _views
 
 FP8 = {"e4m3": _views.E4M3, "e5m2": _views.E5M2}
 
 
 class Tensors(PythonTest):
     def view(self, tensor, name="k"):
-        return _frameworks.of(tensor, name).view(tensor, name, _frameworks.Order(0, lambda stream: None))
+        return frameworks.of(tensor, name).view(tensor, name, frameworks.Order(0, lambda stream: None))
 
     def test_dlpack(self):
         for code, kind in ((10, _views.E4M3), (12, _views.E5M2), (1, _views.UINT8)):
@@ -35,18 +36,18 @@ class Tensors(PythonTest):
         torch = FakeTorch()
         for name in ("float8_e4m3fn", "float8_e5m2", "uint8"):
             setattr(torch, name, f"torch.{name}")
-        with mock.patch.dict(sys.modules, torch=torch), mock.patch.dict(_frameworks._met, clear=True), \
-                mock.patch.dict(_frameworks._by_type):
+        with mock.patch.dict(sys.modules, torch=torch), mock.patch.dict(frameworks._met, clear=True), \
+                mock.patch.dict(frameworks._by_type):
             for dtype, kind in (("float8_e4m3fn", _views.E4M3), ("float8_e5m2", _views.E5M2), ("uint8", _views.UINT8)):
                 tensor = FakeTorch.Tensor(dtype=f"torch.{dtype}")
-                framework = _frameworks.of(tensor, "k")
+                framework = frameworks.of(tensor, "k")
                 self.assertEqual(framework.view(tensor, "k")[3], kind)
                 self.assertEqual(framework.views(*framework.layouts([tensor]))[0][3], kind)
 
     def test_a_torch_that_has_none_of_8_bits(self):
-        with mock.patch.dict(sys.modules, torch=FakeTorch()), mock.patch.dict(_frameworks._met, clear=True), \
-                mock.patch.dict(_frameworks._by_type):
-            framework = _frameworks.of(FakeTorch.Tensor(), "k")
+        with mock.patch.dict(sys.modules, torch=FakeTorch()), mock.patch.dict(frameworks._met, clear=True), \
+                mock.patch.dict(frameworks._by_type):
+            framework = frameworks.of(FakeTorch.Tensor(), "k")
             self.assertNotIn(_views.E4M3, framework.kinds.values())
 
     def test_alignment_counts_bytes(self):

@@ -65,12 +65,12 @@ class Spellings(LaunchTest):
                 with self.subTest(function=function.__name__, bounds=given):
                     attnsmith._dispatch._current = None
                     seen = []
-                    fill = attnsmith._blocks.AttentionBlock.fill
+                    fill = attnsmith._tensors.blocks.AttentionBlock.fill
 
                     def filled(block, views, max_q_len, max_kv_len, *rest):
                         seen.append((max_q_len, max_kv_len))
                         fill(block, views, max_q_len, max_kv_len, *rest)
-                    with mock.patch.object(attnsmith._blocks.AttentionBlock, "fill", filled):
+                    with mock.patch.object(attnsmith._tensors.blocks.AttentionBlock, "fill", filled):
                         self.assertEqual(self.launched(function, *tensors, max_q_len=given, max_kv_len=given)[0], 1)
                     self.assertEqual(seen, [wanted])
             for name in ("max_q_len", "max_kv_len"):
@@ -273,13 +273,13 @@ class LeadingAxes(LaunchTest):
 
     def batch_of(self, *tensors):
         """Sequences and their stride, of q, k and v as they reach the library."""
-        seen, fill = [], attnsmith._blocks.AttentionBlock.fill
+        seen, fill = [], attnsmith._tensors.blocks.AttentionBlock.fill
 
         def filled(block, views, *rest):
             seen.append([(view[1][0], view[2][0]) for view in views[:3]])
             fill(block, views, *rest)
         attnsmith._dispatch._current = None
-        with mock.patch.object(attnsmith._blocks.AttentionBlock, "fill", filled):
+        with mock.patch.object(attnsmith._tensors.blocks.AttentionBlock, "fill", filled):
             count, o = self.launched(attnsmith.torch.scaled_dot_product_attention, *tensors)
         self.assertEqual((count, o.shape), (1, tensors[0].shape))
         return seen[0]
@@ -522,7 +522,7 @@ class Statuses(LaunchTest):
         """A framework orders memory after the work of the stream that is current when it is made."""
         self.found = 0
         q, k, lse = self.array(2, 8, 4, 64), self.array(2, 8, 2, 64), self.array(8, 4, dtype="fp32")
-        part, stream, framework = self.array(8, 4, 64), self.stream(), type(attnsmith._frameworks.of(q, "q"))
+        part, stream, framework = self.array(8, 4, 64), self.stream(), type(attnsmith._tensors.frameworks.of(q, "q"))
         scopes, made, empty = [None], [], framework.empty
 
         @contextlib.contextmanager

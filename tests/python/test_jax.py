@@ -27,8 +27,9 @@ except ImportError:
     jax = None
 else:
     import numpy as np
-    from attnsmith import _jax_handler, _jax_primitive, _views
+    from attnsmith import _jax_handler, _jax_primitive
     from attnsmith._c_api import abi
+    from attnsmith._tensors import views as _views
 
 BUILT = bool(os.environ.get("ATTNSMITH_JAX_LIBRARY"))
 FUNCTIONS = ("attention", "varlen_attention", "paged_attention")

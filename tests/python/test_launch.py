@@ -715,11 +715,11 @@ class Plain(LaunchTest):
             def __dlpack__(self, stream=None):
                 return array.__dlpack__()
 
-        from attnsmith import _dlpack
-        before = len(_dlpack._lent)
+        from attnsmith._tensors import dlpack
+        before = len(dlpack._lent)
         count, o = self.launched(attnsmith.attention, Foreign(), Foreign(), Foreign())
         gc.collect()
-        self.assertEqual((count, type(o), len(_dlpack._lent)), (1, attnsmith.Array, before))
+        self.assertEqual((count, type(o), len(dlpack._lent)), (1, attnsmith.Array, before))
 
     def calls_with(self, change):
         """Right calls, one for each tensor of each function: the tensor's name, the function, and its words with change()
@@ -750,7 +750,7 @@ class Plain(LaunchTest):
     def test_foreign_tensors_live_until_the_launch_is_done(self):
         """A framework may use their memory again at once, so a call with one waits for its stream before it lets go of it.
         A call with attnsmith's own arrays does not wait."""
-        from attnsmith import _dlpack
+        from attnsmith._tensors import dlpack
 
         class Foreign:
             def __init__(self, array):
@@ -762,7 +762,7 @@ class Plain(LaunchTest):
             def __dlpack__(self, stream=None):
                 return self.array.__dlpack__()
 
-        stream, release, done = self.stream(), _dlpack.Borrowed.release, []
+        stream, release, done = self.stream(), dlpack.Borrowed.release, []
 
         def released(borrowed):
             done.append((self.state.launches, self.state.stream_waits))
@@ -773,7 +773,7 @@ class Plain(LaunchTest):
                     done.clear()
                     function(**words)  # what a first call makes is there
                     launches, waits = self.state.launches, self.state.stream_waits
-                    with mock.patch.object(_dlpack.Borrowed, "release", released):
+                    with mock.patch.object(dlpack.Borrowed, "release", released):
                         function(**words, stream=stream)
                         gc.collect()
                     self.assertEqual(self.state.launches, launches + 1)

@@ -176,13 +176,13 @@ class Calls(LatentTest):
         for given, wanted in (({}, (7, 32)), ({"max_q_len": 0, "max_kv_len": 0}, (7, 32)),
                               ({"max_q_len": 5, "max_kv_len": 20}, (5, 20))):
             seen = []
-            fill = attnsmith._blocks.AttentionBlock.fill
+            fill = attnsmith._tensors.blocks.AttentionBlock.fill
 
             def filled(block, views, *bounds):
                 seen.append(bounds[:2])
                 fill(block, views, *bounds)
             attnsmith._dispatch._current = None
-            with mock.patch.object(attnsmith._blocks.AttentionBlock, "fill", filled):
+            with mock.patch.object(attnsmith._tensors.blocks.AttentionBlock, "fill", filled):
                 attnsmith.mla_attention(q, ckv, table, lens, q_indptr=q_indptr, head_dim_ckv=CKV, **SCALE, **given)
             self.assertEqual(seen, [wanted])
 

@@ -9,9 +9,9 @@ from unittest import mock
 
 from support import PythonTest, attnsmith
 
-from attnsmith import _dlpack, _frameworks, _interface, _views
 from attnsmith._c_api import abi
-from attnsmith._frameworks import Order
+from attnsmith._tensors import dlpack, frameworks, interface as _interface, views as _views
+from attnsmith._tensors.frameworks import Order
 
 CUDA0 = _views.on_device(0)
 
@@ -27,7 +27,7 @@ class Foreign:
         self.device, self.streams, self.deleted = device, [], 0
         self.shape_array = (ctypes.c_int64 * len(shape))(*shape)
         self.strides_array = strides and (ctypes.c_int64 * len(strides))(*strides)
-        self.callback = _dlpack._DELETER(self._delete)
+        self.callback = dlpack._DELETER(self._delete)
         self.managed = Managed()
         self.managed.deleter = ctypes.cast(self.callback, ctypes.c_void_p) if deleter else None
         tensor = self.managed.tensor
@@ -45,7 +45,7 @@ class Foreign:
 
     def __dlpack__(self, stream=None):
         self.streams.append(stream)
-        return _dlpack._new(ctypes.addressof(self.managed), b"dltensor", None)
+        return dlpack._new(ctypes.addressof(self.managed), b"dltensor", None)
 
 
 class Interface:
@@ -63,7 +63,7 @@ class Tensors(PythonTest):
 
     def view(self, tensor, stream=0):
         order = self.order(stream)
-        return _frameworks.of(tensor, "x").view(tensor, "x", order), order
+        return frameworks.of(tensor, "x").view(tensor, "x", order), order
 
     # ---- DLPack
 
@@ -93,23 +93,23 @@ class Tensors(PythonTest):
 
     def test_dlpack_deleter(self):
         foreign = Foreign(4096, (2,))
-        borrowed = _dlpack.Borrowed(foreign.__dlpack__())
+        borrowed = dlpack.Borrowed(foreign.__dlpack__())
         borrowed.release()
         borrowed.release()
         del borrowed
         gc.collect()
         self.assertEqual(foreign.deleted, 1)
-        _dlpack.Borrowed(Foreign(4096, (2,), deleter=False).__dlpack__()).release()
+        dlpack.Borrowed(Foreign(4096, (2,), deleter=False).__dlpack__()).release()
 
     def test_dlpack_capsule_is_used_once(self):
         foreign = Foreign(4096, (2,))
         capsule = foreign.__dlpack__()
-        borrowed = _dlpack.Borrowed(capsule)
+        borrowed = dlpack.Borrowed(capsule)
         self.assertIn("used_dltensor", repr(capsule))
         with self.assertRaises(attnsmith.InvalidRequest):
-            _dlpack.Borrowed(capsule)
+            dlpack.Borrowed(capsule)
         with self.assertRaises(attnsmith.InvalidRequest):
-            _dlpack.Borrowed("no capsule")
+            dlpack.Borrowed("no capsule")
         borrowed.release()
         self.assertEqual(foreign.deleted, 1)
 
@@ -128,7 +128,7 @@ class Tensors(PythonTest):
             with self.subTest(device=device):
                 foreign = Foreign(4096, (2,))
                 foreign.device = device
-                for ask in (lambda: self.view(foreign), lambda: _frameworks.of(foreign, "x").index(foreign, "x")):
+                for ask in (lambda: self.view(foreign), lambda: frameworks.of(foreign, "x").index(foreign, "x")):
                     with self.assertRaises(attnsmith.InvalidRequest) as caught:
                         ask()
                     self.assertTrue(caught.exception.field.startswith("x."), caught.exception)
@@ -201,7 +201,7 @@ class Tensors(PythonTest):
 
     def test_what_is_read_only_is_not_written_to(self):
         tensor = Interface(data=(4096, True))
-        framework = _frameworks.of(tensor, "x")
+        framework = frameworks.of(tensor, "x")
         for name in ("q", "k", "sinks", "kv_lens"):
             self.assertEqual(framework.view(tensor, name, self.order())[0], 4096)
         for name in ("out", "o", "lse"):
@@ -236,23 +236,23 @@ class Tensors(PythonTest):
     def test_arrays_by_dlpack(self):
         array = self.array("bf16")
         self.assertEqual(array.__dlpack_device__(), (2, 1))
-        lent = len(_dlpack._lent)
-        borrowed = _dlpack.Borrowed(array.__dlpack__(stream=1, max_version=(1, 0)))
+        lent = len(dlpack._lent)
+        borrowed = dlpack.Borrowed(array.__dlpack__(stream=1, max_version=(1, 0)))
         tensor = borrowed.tensor
         self.assertEqual((tensor.data, tensor.ndim, tuple(tensor.shape[:2]), tuple(tensor.strides[:2])),
                          (4096, 2, (2, 3), (3, 1)))
         self.assertEqual((tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes), (4, 16, 1))
-        self.assertEqual(len(_dlpack._lent), lent + 1)
+        self.assertEqual(len(dlpack._lent), lent + 1)
         borrowed.release()
-        self.assertEqual(len(_dlpack._lent), lent)
+        self.assertEqual(len(dlpack._lent), lent)
 
     def test_an_unused_capsule_gives_back(self):
-        lent = len(_dlpack._lent)
+        lent = len(dlpack._lent)
         capsule = self.array().__dlpack__()
-        self.assertEqual(len(_dlpack._lent), lent + 1)
+        self.assertEqual(len(dlpack._lent), lent + 1)
         del capsule
         gc.collect()
-        self.assertEqual(len(_dlpack._lent), lent)
+        self.assertEqual(len(dlpack._lent), lent)
 
     def test_arrays_are_not_copied(self):
         for options in ({"copy": True}, {"dl_device": (1, 0)}):
@@ -300,27 +300,27 @@ class Tensors(PythonTest):
             self.assert_refused("window_right", pair, window[::-1])
 
     def test_streams(self):
-        self.assertEqual(_frameworks.raw_stream(7), 7)
-        self.assertEqual(_frameworks.raw_stream(types.SimpleNamespace(cuda_stream=8)), 8)
-        self.assertEqual(_frameworks.raw_stream(types.SimpleNamespace(ptr=9)), 9)
-        self.assertEqual(_frameworks.raw_stream(types.SimpleNamespace(__cuda_stream__=lambda: (0, 10))), 10)
-        self.assert_refused("stream", _frameworks.raw_stream, "default")
+        self.assertEqual(frameworks.raw_stream(7), 7)
+        self.assertEqual(frameworks.raw_stream(types.SimpleNamespace(cuda_stream=8)), 8)
+        self.assertEqual(frameworks.raw_stream(types.SimpleNamespace(ptr=9)), 9)
+        self.assertEqual(frameworks.raw_stream(types.SimpleNamespace(__cuda_stream__=lambda: (0, 10))), 10)
+        self.assert_refused("stream", frameworks.raw_stream, "default")
 
         class Handle:  # as CUDA's own Python has them
             def __int__(self):
                 return 11
         for stream, number in (({"handle": ctypes.c_void_p(12)}, 12), ({"handle": ctypes.c_void_p(0)}, 0),
                                ({"handle": Handle()}, 11), ({"handle": 13, "__cuda_stream__": (0, 14)}, 14)):
-            self.assertEqual(_frameworks.raw_stream(types.SimpleNamespace(**stream)), number)
+            self.assertEqual(frameworks.raw_stream(types.SimpleNamespace(**stream)), number)
 
     def test_streams_that_are_none(self):
         for attribute in ("cuda_stream", "ptr", "handle"):
             for value in (-1, 2**64, "7", "", 3.5, True, object(), []):
                 with self.subTest(**{attribute: value}):
                     stream = types.SimpleNamespace(**{attribute: value})
-                    self.assert_refused("stream", _frameworks.raw_stream, stream)
+                    self.assert_refused("stream", frameworks.raw_stream, stream)
         for said in (7, (0,), (0, -1), (0, 1, 2), (0, "7")):
-            self.assert_refused("stream", _frameworks.raw_stream, types.SimpleNamespace(__cuda_stream__=lambda: said))
+            self.assert_refused("stream", frameworks.raw_stream, types.SimpleNamespace(__cuda_stream__=lambda: said))
 
 
 class FakeTorch(types.ModuleType):
@@ -371,26 +371,26 @@ class Torch(PythonTest):
     def setUp(self):
         super().setUp()
         self.torch = FakeTorch()
-        for patch in (mock.patch.dict(sys.modules, torch=self.torch), mock.patch.dict(_frameworks._met, clear=True),
-                      mock.patch.dict(_frameworks._by_type)):
+        for patch in (mock.patch.dict(sys.modules, torch=self.torch), mock.patch.dict(frameworks._met, clear=True),
+                      mock.patch.dict(frameworks._by_type)):
             patch.start()
             self.addCleanup(patch.stop)
 
     def test_views_without_capsules(self):
         tensor = FakeTorch.Tensor(device=3)
-        framework = _frameworks.of(tensor, "q")
-        self.assertIsInstance(framework, _frameworks.Torch)
+        framework = frameworks.of(tensor, "q")
+        self.assertIsInstance(framework, frameworks.Torch)
         self.assertEqual(framework.view(tensor, "q"), (4096, (2, 3), (3, 1), _views.BF16, _views.on_device(3)))
         self.assertEqual((framework.index(tensor, "q"), framework.stream(3)), (3, 45))
 
     def test_subclasses(self):
         class Parameter(FakeTorch.Tensor):
             pass
-        self.assertIs(_frameworks.of(Parameter(), "q"), _frameworks.of(FakeTorch.Tensor(), "q"))
+        self.assertIs(frameworks.of(Parameter(), "q"), frameworks.of(FakeTorch.Tensor(), "q"))
 
     def test_gradients(self):
         tensor = FakeTorch.Tensor(requires_grad=True)
-        framework = _frameworks.of(tensor, "q")
+        framework = frameworks.of(tensor, "q")
         error = self.assert_refused("q.requires_grad", framework.view, tensor, "q")
         self.assertIn("torch.no_grad()", error.accepted)
         self.assertIn("q.detach()", error.accepted)
@@ -399,7 +399,7 @@ class Torch(PythonTest):
 
     def test_views_that_negate(self):
         tensor = FakeTorch.Tensor()
-        framework = _frameworks.of(tensor, "q")
+        framework = frameworks.of(tensor, "q")
         self.torch.grad = False
         self.assertEqual(len(framework.layouts((tensor, tensor))[0]), 2)
         tensor.negates = True
@@ -407,7 +407,7 @@ class Torch(PythonTest):
         self.assertIn("resolve_neg", self.assert_refused("q", framework.view, tensor, "q").accepted)
 
     def test_what_is_refused(self):
-        framework = _frameworks.of(FakeTorch.Tensor(), "q")
+        framework = frameworks.of(FakeTorch.Tensor(), "q")
         error = self.assert_refused("k.device", framework.view, FakeTorch.Tensor(device=-1), "k")
         self.assertEqual(error.value, "cpu")
         self.assert_refused("q.device", framework.index, FakeTorch.Tensor(device=-1), "q")
@@ -415,14 +415,14 @@ class Torch(PythonTest):
         self.assertEqual(error.value, "torch.float64")
 
     def test_tensors_of_others_among_torch_ones(self):
-        framework = _frameworks.of(FakeTorch.Tensor(), "q")
+        framework = frameworks.of(FakeTorch.Tensor(), "q")
         order = Order(0, lambda stream: None)
         self.assertEqual(framework.view(Foreign(8192, (2,)), "kv_lens", order)[0], 8192)
         self.assertEqual(len(order.held), 1)
         self.assert_refused("kv_lens", framework.view, [3], "kv_lens", order)
 
     def test_scopes(self):
-        framework = _frameworks.of(FakeTorch.Tensor(), "q")
+        framework = frameworks.of(FakeTorch.Tensor(), "q")
         self.assertIsNone(framework.scope(0, None))
         self.assertEqual(framework.scope(1, None), ("device", 1))
         self.assertEqual(framework.scope(1, 5), ("stream", ("external", 5, 1)))
@@ -431,7 +431,7 @@ class Torch(PythonTest):
     def test_public_fallbacks(self):
         """A torch without the inner functions."""
         self.torch._C = types.SimpleNamespace()
-        framework = _frameworks.of(FakeTorch.Tensor(), "q")
+        framework = frameworks.of(FakeTorch.Tensor(), "q")
         self.assertEqual((framework.stream(2), framework.is_capturing(), framework.current_device()), (1002, False, 0))
 
 
@@ -456,8 +456,8 @@ class Cupy(PythonTest):
             Device=Device, get_current_stream=lambda: types.SimpleNamespace(ptr=streams[self.current[-1]]),
             ExternalStream=lambda number, device: (number, device))
         self.cupy.empty = lambda shape, dtype: (shape, dtype, self.current[-1])
-        for patch in (mock.patch.dict(sys.modules, cupy=self.cupy), mock.patch.dict(_frameworks._met, clear=True),
-                      mock.patch.dict(_frameworks._by_type)):
+        for patch in (mock.patch.dict(sys.modules, cupy=self.cupy), mock.patch.dict(frameworks._met, clear=True),
+                      mock.patch.dict(frameworks._by_type)):
             patch.start()
             self.addCleanup(patch.stop)
 
@@ -469,7 +469,7 @@ class Cupy(PythonTest):
 
     def test_arrays(self):
         array = self.make(index=1, strides=(8, 2))
-        framework = _frameworks.of(array, "q")
+        framework = frameworks.of(array, "q")
         self.assertEqual(framework.name, "cupy")
         self.assertEqual(framework.view(array, "q", Order(0, None)),
                          (4096, (2, 3), (4, 1), _views.FP16, _views.on_device(1)))
@@ -485,7 +485,7 @@ class Cupy(PythonTest):
         foreign = Foreign(8192, (2, 3), dtype=(4, 16))
         type(array).__dlpack__ = lambda self, stream=None: foreign.__dlpack__(stream)
         type(array).__dlpack_device__ = lambda self: (2, 0)
-        view = _frameworks.of(array, "q").view(array, "q", Order(0, None))
+        view = frameworks.of(array, "q").view(array, "q", Order(0, None))
         self.assertEqual((view[0], view[3]), (8192, _views.BF16))
 
 

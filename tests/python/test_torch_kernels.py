@@ -23,10 +23,11 @@ except ImportError:
     torch = None
 else:
     import attnsmith.torch
-    from attnsmith import _torch_kernels, _views
-    from attnsmith._blocks import AttentionBlock
+    from attnsmith import _torch_kernels
     from attnsmith._c_api import abi
     from attnsmith._lent import LAUNCHING
+    from attnsmith._tensors import views as _views
+    from attnsmith._tensors.blocks import AttentionBlock
     from host_launch import FIELDS, HostLaunch, by_hand
 
 SDPA, FLASH, CUDNN = ("_scaled_dot_product_flash_attention", "_flash_attention_forward",

@@ -17,10 +17,11 @@ try:
 except ImportError:
     torch = None
 else:
-    from attnsmith import _native_calls, _views
-    from attnsmith._blocks import AttentionBlock
+    from attnsmith import _native_calls
     from attnsmith._c_api import abi, native_module
-    from attnsmith._frameworks import Torch
+    from attnsmith._tensors import views as _views
+    from attnsmith._tensors.blocks import AttentionBlock
+    from attnsmith._tensors.frameworks import Torch
     from host_launch import FIELDS, HostLaunch, by_hand
 
 OPTIONS = (True, None, None, None, 0.25, False, "default", "default", None)

@@ -452,7 +452,8 @@ class Recorded(Exception):
 @contextlib.contextmanager
 def recording():
     """The requests that calls make of CPU tensors, as if these were on a GPU. Calls raise Recorded."""
-    from attnsmith import _dispatch, _frameworks
+    from attnsmith import _dispatch
+    from attnsmith._tensors import frameworks
     words = []
 
     def prepare(self, key, request, index):
@@ -463,9 +464,9 @@ def recording():
         return tensor.data_ptr(), tensor.shape, tensor.stride(), self.kinds[tensor.dtype], 2
 
     with contextlib.ExitStack() as stack:
-        for owner, name, value in ((_dispatch.Dispatch, "prepare", prepare), (_frameworks.Torch, "view", view),
-                                   (_frameworks.Torch, "index", lambda *_: 0), (_frameworks.Torch, "stream", lambda *_: 0),
-                                   (_frameworks.Torch, "scope", lambda *_: None), (_frameworks.Torch, "layouts", lambda *_: None)):
+        for owner, name, value in ((_dispatch.Dispatch, "prepare", prepare), (frameworks.Torch, "view", view),
+                                   (frameworks.Torch, "index", lambda *_: 0), (frameworks.Torch, "stream", lambda *_: 0),
+                                   (frameworks.Torch, "scope", lambda *_: None), (frameworks.Torch, "layouts", lambda *_: None)):
             stack.enter_context(unittest.mock.patch.object(owner, name, value))
         yield words
 

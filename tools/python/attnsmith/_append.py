@@ -5,17 +5,17 @@ from __future__ import annotations
 from ctypes import byref, c_int32, c_int64, c_void_p
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from . import _frameworks, _views
 from ._attend import begin
 from ._base.integers import fitting, shown
 from ._base.options import check_order
-from ._blocks import AppendBlock
 from ._c_api import abi, requests
 from ._dispatch import Dispatch, Prepared, check_blocks, index_kind_of
 from ._forms import alignment_of
-from ._frameworks import Framework, Order, Torch
 from ._outputs import dtype_of
-from ._views import View
+from ._tensors import frameworks, views as _views
+from ._tensors.blocks import AppendBlock
+from ._tensors.frameworks import Framework, Order, Torch
+from ._tensors.views import View
 from ._workspaces import torch_memory
 from .errors import InvalidRequest
 
@@ -39,7 +39,7 @@ def append_all(dispatch: Dispatch, tensors: Tuple[Any, ...], words: Dict[str, An
         raise InvalidRequest("k", "None", "a tensor, or q alone")
     framework, index, number, scope = begin(*((k, "k") if q is None else (q, "q")), stream)
     order = Order(number, dispatch.wait)
-    views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
+    views = [None if tensor is None else frameworks.of(tensor, name).view(tensor, name, order)
              for name, tensor in zip(_FIELDS, tensors)]
     for name in _SCALES:
         view = views[_AT[name]]
@@ -69,7 +69,7 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, order: Order, ten
         index = entry.kernel.device
     if made:
         q_out = framework.empty(like, tuple(q[1]), kind, dispatch.runtime.allocate, index)  # type: ignore[index]
-        views[_AT["q_out"]] = _frameworks.of(q_out, "q_out").view(q_out, "q_out", order)
+        views[_AT["q_out"]] = frameworks.of(q_out, "q_out").view(q_out, "q_out", order)
     status = None
     if return_status:
         status = framework.empty(like, (), _views.INT32, dispatch.runtime.allocate, index)
@@ -299,7 +299,7 @@ def _enqueue(dispatch: Dispatch, entry: Prepared, block: AppendBlock, views: Lis
     if status is None:
         code = functions.attnsmith_run_append(*arguments, order.stream, block.error)
     else:
-        word = _frameworks.of(status, "status").view(status, "status", order)[0]
+        word = frameworks.of(status, "status").view(status, "status", order)[0]
         call = c_void_p()
         code = functions.attnsmith_bind_append(*arguments, byref(call), block.error)
         if not code:

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
-from . import _frameworks, _views
 from ._base.options import Options, flag, is_plain, plain, refuse_unhashable
-from ._blocks import AttentionBlock
 from ._dispatch import Dispatch, Recipe, dispatch_now
 from ._forms import Form, Views
-from ._frameworks import Framework, Order, Torch
 from ._native_calls import NativeCalls, opened
+from ._tensors import frameworks, views as _views
+from ._tensors.blocks import AttentionBlock
+from ._tensors.frameworks import Framework, Order, Torch
 from ._workspaces import torch_memory
 
 _WORKSPACE_WORD = AttentionBlock.WORKSPACE_WORD
@@ -62,10 +62,10 @@ def recipes_of_calls() -> Iterator[List[Seen]]:
 
 def begin(tensor: Any, name: str, stream: Any) -> Tuple[Framework, int, int, Any]:
     """The framework of a call, its GPU, its stream, and what is to be current meanwhile, if it is not."""
-    framework = _frameworks.of(tensor, name)
+    framework = frameworks.of(tensor, name)
     index = framework.index(tensor, name)
     current = framework.stream(index)
-    number = current if stream is None else _frameworks.raw_stream(stream)
+    number = current if stream is None else frameworks.raw_stream(stream)
     return framework, index, number, framework.scope(index, None if number == current else number)
 
 
@@ -106,7 +106,7 @@ def attend(form: Form, tensors: Tuple[Any, ...], options: Options, stream: Any, 
 def _views_of(form: Form, tensors: Tuple[Any, ...], order: Order) -> Views:
     """Raises InvalidRequest, naming the tensor, for one that is missing or cannot be used."""
     return [None if tensor is None and i not in form.required else
-            _frameworks.of(tensor, name).view(tensor, name, order)
+            frameworks.of(tensor, name).view(tensor, name, order)
             for i, (name, tensor) in enumerate(zip(form.names, tensors))]
 
 
@@ -215,4 +215,4 @@ def _launch(dispatch: Dispatch, framework: Framework, index: int, stream: int, f
 def _pointer(framework: Framework, made: Any, name: str, stream: int) -> int:
     if framework.__class__ is Torch:
         return int(made.data_ptr())
-    return _frameworks.of(made, name).view(made, name, Order(stream, lambda other: None))[0]
+    return frameworks.of(made, name).view(made, name, Order(stream, lambda other: None))[0]

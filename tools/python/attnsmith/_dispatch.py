@@ -5,13 +5,13 @@ from __future__ import annotations
 from ctypes import byref, c_void_p
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from . import _views
 from ._base.options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
-from ._blocks import AttentionBlock, MergeBlock
 from ._c_api import abi, requests
 from ._forms import LONGEST, Form, Problem, alignment_of
 from ._outputs import OutputKinds, dtype_of
-from ._views import View
+from ._tensors import views as _views
+from ._tensors.blocks import AttentionBlock, MergeBlock
+from ._tensors.views import View
 from ._workspaces import Workspaces
 from .errors import InvalidRequest
 from .kernels import Kernel

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from . import _views
 from ._base.integers import shown
 from ._base.options import Options
 from ._c_api import abi
-from ._views import View
+from ._tensors import views as _views
+from ._tensors.views import View
 from .errors import Error, InvalidRequest
 
 LONGEST = 1 << 30

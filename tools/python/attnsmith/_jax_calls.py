@@ -6,13 +6,14 @@ import functools
 import math
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _interface, _views, functions
+from . import functions
 from ._base.options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
 from ._c_api import requests
 from ._dispatch import dispatch_now, new_lse_view, new_view, request_words
 from ._forms import Form, Problem, alignment_of
-from ._frameworks import KINDS_BY_NAME
-from ._views import View
+from ._tensors import interface, views as _views
+from ._tensors.frameworks import KINDS_BY_NAME
+from ._tensors.views import View
 from .errors import InvalidRequest
 
 #: The forms of the functions, by their names.
@@ -70,7 +71,7 @@ _NAMES = {kind: name for name, kind in KINDS_BY_NAME.items()}
 
 def _view(name: str, shape: Tuple[Any, ...], dtype: str) -> View:
     if dtype not in KINDS_BY_NAME:
-        _interface.refuse_dtype(name, dtype)
+        interface.refuse_dtype(name, dtype)
     if not all(extent.__class__ is int for extent in shape):
         raise InvalidRequest(f"{name}.shape", str(shape), "extents that are numbers when the call is traced")
     return _BASE, shape, _views.compact_strides(shape), KINDS_BY_NAME[dtype], _views.on_device(0)

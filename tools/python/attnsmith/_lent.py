@@ -10,7 +10,7 @@ from typing import Any, Callable, List, Optional, Set
 from . import runtime
 from ._c_api.library import library
 from ._dispatch import Dispatch, Recipe, dispatch_now
-from ._frameworks import Torch
+from ._tensors.frameworks import Torch
 from ._workspaces import PER_THREAD_STREAM, Workspaces
 
 

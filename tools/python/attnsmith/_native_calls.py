@@ -7,14 +7,14 @@ import ctypes
 import sys
 from typing import Any, Optional, Tuple
 
-from . import _views
 from ._base.options import Options
 from ._c_api import native_module
 from ._c_api.library import address_of
 from ._dispatch import Recipe
 from ._forms import Form
-from ._frameworks import Torch
 from ._lent import Lent, launching
+from ._tensors import views as _views
+from ._tensors.frameworks import Torch
 
 
 class NativeCalls:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional, Tuple
 
-from . import _views
 from ._c_api import requests
 from ._c_api.library import Library
-from ._views import View
+from ._tensors import views as _views
+from ._tensors.views import View
 from .errors import InvalidRequest
 
 

@@ -14,8 +14,8 @@ from . import _torch_ops, functions  # noqa: F401  (so that no operator is defin
 from ._attend import attend
 from ._base.options import Options, to_either_side
 from ._forms import Form, Problem, batch_views, need_same_tokens
+from ._tensors.views import View
 from ._tracing import wants_operators
-from ._views import View
 
 #: The columns of spans, which are in the order of rows, and ascend within one: the row, then the half-open ranges of its
 #: queries and of its keys.

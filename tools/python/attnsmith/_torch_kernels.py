@@ -8,13 +8,13 @@ import pathlib
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from . import _views
 from ._base import reports
 from ._c_api import abi
 from ._c_api.library import address_of
 from ._dispatch import Recipe
-from ._frameworks import Torch, met
 from ._lent import LAUNCHING, Lent, launching
+from ._tensors import views as _views
+from ._tensors.frameworks import Torch, met
 from .errors import Error
 
 _BESIDE = pathlib.Path(__file__).resolve().parent / "libattnsmith_torch.so"

@@ -15,9 +15,9 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, cast
 
 import torch
 
-from . import _frameworks, _views
 from ._base.options import pair
 from ._forms import latent_columns
+from ._tensors import frameworks, views as _views
 from ._torch_operators import Operators, kernel_of, working_kernels
 from ._tracing import TRACEABLE
 from .errors import Unsupported
@@ -30,7 +30,7 @@ _TYPES = {"bool": "bool", "Optional[int]": "SymInt?", "Optional[float]": "float?
 _DTYPES = ("Optional[ODType]", "Optional[KvDType]")  # which may be torch's own
 _WRITTEN = ("k_cache", "v_cache", "kpe_cache", "q_out", "k_scale", "v_scale")  # by append
 _CAST = ("q", "k", "v", "q_pe", "kpe")  # by autocast
-_WORDS = {dtype: _views.WORDS[kind] for dtype, kind in _frameworks.Torch(torch).kinds.items()}
+_WORDS = {dtype: _views.WORDS[kind] for dtype, kind in frameworks.Torch(torch).kinds.items()}
 _OF_WORDS = {word: dtype for dtype, word in _WORDS.items()}
 _registry: Any = torch.library  # whose functions say no types
 _LIBRARY = _registry.Library("attnsmith", "DEF")
@@ -214,7 +214,7 @@ class _Operators:
                 for of_name, argument in given.items():
                     for tensor in argument if isinstance(argument, list) else [argument]:
                         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-                            _frameworks.refuse_gradient(of_name)
+                            frameworks.refuse_gradient(of_name)
             return fake(given)
 
         def writing(given: Dict[str, Any]) -> Any:

@@ -6,8 +6,8 @@ import concurrent.futures
 import threading
 from typing import Any, Callable, Dict, List, Tuple
 
-from . import _frameworks
 from ._c_api import abi
+from ._tensors import frameworks
 from .buffers import Buffer
 
 PER_THREAD_STREAM = 2  # one number for a stream that every thread has its own of
@@ -68,13 +68,13 @@ class Workspaces:
         """Whether a launch that is being captured may use a workspace that exists."""
         return in_turn.on and self.of(index, stream).nbytes >= nbytes
 
-    def grow(self, workspace: Workspace, nbytes: int, framework: _frameworks.Framework, index: int,
+    def grow(self, workspace: Workspace, nbytes: int, framework: frameworks.Framework, index: int,
              stream: int) -> None:
         """To at least `nbytes`; with its lock held."""
         nbytes = max(nbytes, 2 * workspace.nbytes, 1 << 16)
         if in_turn.on:
             self._outgrown.append(workspace.owner)
-        if isinstance(framework, _frameworks.Torch):
+        if isinstance(framework, frameworks.Torch):
             # By its allocator, on this very stream: what is replaced may be used again behind the launches so far.
             owner, data = _kept_memory(framework, nbytes, index)
         else:
@@ -86,14 +86,14 @@ class Workspaces:
         workspace.owner, workspace.data, workspace.nbytes = owner, data, nbytes
 
 
-def torch_memory(framework: _frameworks.Torch, nbytes: int, index: int) -> Tuple[Any, int]:
+def torch_memory(framework: frameworks.Torch, nbytes: int, index: int) -> Tuple[Any, int]:
     torch = framework.torch
     memory = torch.empty(nbytes, dtype=torch.uint8, device=torch.device("cuda", index))
     memory[:abi.WORKSPACE_ZEROED_BYTES].zero_()
     return memory, memory.data_ptr()
 
 
-def _kept_memory(framework: _frameworks.Torch, nbytes: int, index: int) -> Tuple[Any, int]:
+def _kept_memory(framework: frameworks.Torch, nbytes: int, index: int) -> Tuple[Any, int]:
     """torch_memory of no pool that only this thread's allocations go to now: while a compiled graph warms up there is one
     that wants all of its memory back. A thread of its own allocates elsewhere."""
     torch = framework.torch

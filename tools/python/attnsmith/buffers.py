@@ -7,11 +7,11 @@ import sys
 from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p, create_string_buffer
 from typing import Any, Optional, Sequence
 
-from . import _dlpack, _views
 from ._base.arguments import check_iterable, named_methods
 from ._base.integers import fitting, shown
 from ._c_api.handles import Owner
 from ._c_api.library import Library
+from ._tensors import dlpack, views as _views
 from .errors import InvalidRequest
 
 _TYPESTRS = {_views.FP16: "<f2", _views.FP32: "<f4", _views.INT32: "<i4", _views.INT64: "<i8", _views.UINT8: "|u1"}
@@ -124,7 +124,7 @@ class Array:
             self._buffer.download(1)  # another stream than the default one, whose work is waited for
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("attnsmith arrays are handed out as they are: no copy, no other device")
-        return _dlpack.lend(self._view, self)
+        return dlpack.lend(self._view, self)
 
     @property
     def __cuda_array_interface__(self) -> "dict[str, Any]":

@@ -54,18 +54,18 @@ import operator
 from ctypes import c_int64
 from typing import Any, Callable, List, Optional, Tuple
 
-from . import _frameworks, _views
 from ._append import append_all
 from ._attend import attend, begin
 from ._base.integers import fitting
 from ._base.options import COMMON, Options, check_order, flag, number, ordered_lse
-from ._blocks import MergeBlock
 from ._c_api import abi
 from ._dispatch import Dispatch, Prepared, dispatch_now
 from ._forms import LONGEST, Form, Problem, alignment_of, batch_views, latent_columns, need_axes
-from ._frameworks import Framework, Order
+from ._tensors import frameworks, views as _views
+from ._tensors.blocks import MergeBlock
+from ._tensors.frameworks import Framework, Order
+from ._tensors.views import View
 from ._traceable import traceable
-from ._views import View
 from .errors import InvalidRequest
 from .kernels import merge_states_views
 from .words import Consistency, KvDType, ODType, PageOrder, Precision, Rope, Window
@@ -512,11 +512,11 @@ def _merge(dispatch: Dispatch, framework: Framework, index: int, order: Order, l
     tokens, heads, head_dim = shape
     if out is None:
         out = framework.empty(like, (tokens, heads, head_dim), kind, dispatch.runtime.allocate, index)
-    o = _frameworks.of(out, "out").view(out, "out", order)
+    o = frameworks.of(out, "out").view(out, "out", order)
     lse = lse_view = None
     if return_lse:
         lse = framework.empty(like, (tokens, heads), _views.FP32, dispatch.runtime.allocate, index)
-        lse_view = _frameworks.of(lse, "lse").view(lse, "lse", order)
+        lse_view = frameworks.of(lse, "lse").view(lse, "lse", order)
     alignment = alignment_of((*o_views, o))
     entry = _merge_kernel(dispatch, o_views[0], alignment, return_lse, index)
     count = len(o_views)

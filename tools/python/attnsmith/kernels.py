@@ -9,15 +9,15 @@ import weakref
 from ctypes import byref, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any, Dict, NoReturn, Optional, Sequence, SupportsInt, Tuple
 
-from . import _frameworks, _interface, _views
 from ._base.arguments import check_fit, checks_itself, named_methods
 from ._base.integers import fitting, shown
-from ._blocks import AppendBlock, AttentionBlock, MergeBlock
 from ._c_api import abi
 from ._c_api.handles import Closable, Owner, Shared
 from ._c_api.library import Library
 from ._c_api.native_module import native, natively
-from ._frameworks import Order
+from ._tensors import frameworks, interface, views as _views
+from ._tensors.blocks import AppendBlock, AttentionBlock, MergeBlock
+from ._tensors.frameworks import Order
 from .buffers import Buffer
 from .errors import InvalidRequest
 
@@ -148,7 +148,7 @@ class Call(Owner):
             else:
                 # Views are taken for whatever stream the launch comes on, so on none of their own.
                 order = Order(0, lambda stream: None)
-                view = _frameworks.of(tensor, name).view(tensor, name, order)
+                view = frameworks.of(tensor, name).view(tensor, name, order)
                 bound = self._views[i] if i < len(self._views) else None
                 if bound is not None:
                     _same_layout(name, view, bound)
@@ -191,7 +191,7 @@ class Call(Owner):
         if stream is None:
             return self._current_stream()
         # As raw_stream() does, which takes longer.
-        return stream if stream.__class__ is int and 0 <= stream <= _MOST_STREAM else _frameworks.raw_stream(stream)
+        return stream if stream.__class__ is int and 0 <= stream <= _MOST_STREAM else frameworks.raw_stream(stream)
 
     def __repr__(self) -> str:
         return f"<attnsmith.Call: {self.describe()}>"
@@ -280,7 +280,7 @@ class Kernel(Owner):
         tensors = (q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe, k_scale, v_scale, q_indptr, q_lens, kv_indptr, kv_lens, page_table,
                    page_indptr, page_indices, last_page_len, table_rows)
         framework, index, order = self._begin(q)
-        views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
+        views = [None if tensor is None else frameworks.of(tensor, name).view(tensor, name, order)
                  for name, tensor in zip(abi.TENSOR_FIELDS + abi.BATCH_FIELDS, tensors)]
         for i in _SCALES:
             view = views[i]
@@ -313,8 +313,8 @@ class Kernel(Owner):
         first = o_states if not is_listed else o_states[0] if o_states else None
         framework, index, order = self._begin(first, "o_states[0]" if is_listed else "o_states")
         o_views, lse_views = merge_states_views(o_states, lse_states, order)
-        o_view = _frameworks.of(o, "o").view(o, "o", order)
-        lse_view = None if lse is None else _frameworks.of(lse, "lse").view(lse, "lse", order)
+        o_view = frameworks.of(o, "o").view(o, "o", order)
+        lse_view = None if lse is None else frameworks.of(lse, "lse").view(lse, "lse", order)
         block = MergeBlock(len(o_views))
         block.fill(o_views, lse_views, o_view, lse_view)
         out = c_void_p()
@@ -357,7 +357,7 @@ class Kernel(Owner):
                    k_norm_weight, k_scale, v_scale, q_scale, q_indptr, q_lens, None, kv_lens, page_table, page_indptr,
                    page_indices, last_page_len, table_rows)
         framework, index, order = self._begin(*((k, "k") if q is None else (q, "q")))
-        views = [None if tensor is None else _frameworks.of(tensor, name).view(tensor, name, order)
+        views = [None if tensor is None else frameworks.of(tensor, name).view(tensor, name, order)
                  for name, tensor in zip(abi.APPEND_FIELDS + abi.BATCH_FIELDS, tensors)]
         data, nbytes = (0, 0) if workspace is None else _memory_of(workspace)
         block = AppendBlock()
@@ -368,8 +368,8 @@ class Kernel(Owner):
                            None if workspace is None else block.workspace, byref(out))
         return Call(self._library, out.value or 0, framework.stream_of(index), (tensors, workspace, order.held))
 
-    def _begin(self, tensor: Any, name: str = "q") -> Tuple[_frameworks.Framework, int, Order]:
-        framework, index = _frameworks.of(tensor, name), self.device
+    def _begin(self, tensor: Any, name: str = "q") -> Tuple[frameworks.Framework, int, Order]:
+        framework, index = frameworks.of(tensor, name), self.device
         # Views are taken for whatever stream launches come on, so on none of its own.
         return framework, index, Order(framework.stream(index), lambda stream: None)
 
@@ -463,8 +463,8 @@ def merge_states_views(o_states: Any, lse_states: Any, order: Order) -> "Tuple[l
             raise InvalidRequest("lse_states", f"{len(lse_states)} states",
                                  f"as many as o_states has ({len(o_states)}), at least one")
         return _views_of(o_states, "o_states", order), _views_of(lse_states, "lse_states", order)
-    o = _frameworks.of(o_states, "o_states").view(o_states, "o_states", order)
-    lse = _frameworks.of(lse_states, "lse_states").view(lse_states, "lse_states", order)
+    o = frameworks.of(o_states, "o_states").view(o_states, "o_states", order)
+    lse = frameworks.of(lse_states, "lse_states").view(lse_states, "lse_states", order)
     if len(o[1]) != 4 or len(lse[1]) != 3 or o[1][1] != lse[1][1] or o[1][1] == 0:
         raise InvalidRequest("o_states.shape", f"{tuple(o[1])} with lse_states {tuple(lse[1])}",
                              "[tokens, states, heads, head_dim] with [tokens, states, heads]")
@@ -486,7 +486,7 @@ def _same_layout(name: str, view: _views.View, bound: _views.View) -> None:
 
 
 def _views_of(tensors: Sequence[Any], name: str, order: Order) -> "list[_views.View]":
-    return [_frameworks.of(tensor, name).view(tensor, f"{name}[{i}]", order) for i, tensor in enumerate(tensors)]
+    return [frameworks.of(tensor, name).view(tensor, f"{name}[{i}]", order) for i, tensor in enumerate(tensors)]
 
 
 def _bits_of(status: Any) -> int:
@@ -526,7 +526,7 @@ def _memory_of(workspace: Any) -> Tuple[int, int]:
             raise InvalidRequest("workspace.strides", str(workspace.stride()), "contiguous memory")
         return data_ptr(), workspace.numel() * workspace.element_size()
     if hasattr(workspace, "__cuda_array_interface__"):
-        return _interface.memory(workspace.__cuda_array_interface__, "workspace")
+        return interface.memory(workspace.__cuda_array_interface__, "workspace")
     raise InvalidRequest("workspace", f"an object of type {type(workspace).__name__}",
                          "an attnsmith.Buffer, or a contiguous CUDA tensor")
 

@@ -12,16 +12,17 @@ import importlib
 import math
 from typing import Any, Callable, Dict, List, Optional, cast
 
-from . import _frameworks, _views, functions
+from . import functions
 from ._attend import attend
 from ._base import reports
 from ._base.arguments import named
 from ._base.extras import missing
 from ._base.options import Options, causal_from_the_top, flag
 from ._forms import Form, Problem, batch_views
-from ._frameworks import Torch
+from ._tensors import frameworks, views as _views
+from ._tensors.frameworks import Torch
+from ._tensors.views import View
 from ._tracing import wants_operators
-from ._views import View
 from .errors import InvalidRequest, Unsupported
 
 
@@ -155,7 +156,7 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
     is_causal, enable_gqa = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa)
     if wants_operators():
         return _traced(query, key, value, is_causal, scale, enable_gqa)
-    if not isinstance(_frameworks.of(query, "query"), Torch):
+    if not isinstance(frameworks.of(query, "query"), Torch):
         raise InvalidRequest("query", f"an object of type {type(query).__name__}", "a torch.Tensor")
     return attend(_SDPA, (query, key, value, None, None, None),
                   (is_causal, None, None, None, scale, False, "default", "default", None, enable_gqa), None)

@@ -1,4 +1,4 @@
-// The structs of the C ABI from views, the tuples of attnsmith/_views.py.
+// The structs of the C ABI from views, the tuples of attnsmith/_tensors/views.py.
 #pragma once
 
 #include "object.hpp"

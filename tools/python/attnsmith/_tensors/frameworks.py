@@ -13,13 +13,13 @@ from ctypes import c_void_p
 from functools import partial
 from typing import Any, Callable, NoReturn, Optional, Sequence
 
-from . import _interface, _views
-from ._base.integers import fitting, shown
-from ._c_api import abi
-from ._dlpack import borrow, device_of
-from ._views import View
-from .buffers import Array, Buffer
-from .errors import InvalidRequest
+from .._base.integers import fitting, shown
+from .._c_api import abi
+from ..buffers import Array, Buffer
+from ..errors import InvalidRequest
+from . import interface as _interface, views as _views
+from .dlpack import borrow, device_of
+from .views import View
 
 _CUDA_WANTED = "a CUDA device; move the tensor there first"
 

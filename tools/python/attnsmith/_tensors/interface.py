@@ -6,10 +6,10 @@ import re
 from ctypes import c_int64
 from typing import Any, NoReturn, Optional, Tuple
 
-from . import _views
-from ._base.integers import fitting, shown
-from ._views import View
-from .errors import InvalidRequest
+from .._base.integers import fitting, shown
+from ..errors import InvalidRequest
+from . import views as _views
+from .views import View
 
 KINDS_BY_TYPESTR = {"<f2": _views.FP16, "<f4": _views.FP32, "<i4": _views.INT32, "<i8": _views.INT64,
                     "|u1": _views.UINT8}

@@ -12,9 +12,9 @@ import struct
 from ctypes import c_int64, c_void_p
 from typing import Sequence, Tuple
 
-from ._base.integers import fitting
-from ._c_api import abi
-from .errors import InvalidRequest
+from .._base.integers import fitting
+from .._c_api import abi
+from ..errors import InvalidRequest
 
 View = Tuple[int, Sequence[int], Sequence[int], int, int]
 

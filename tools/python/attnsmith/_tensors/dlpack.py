@@ -7,10 +7,10 @@ import operator
 from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, c_char_p, c_int, c_int32, c_int64, c_void_p
 from typing import Any, Optional
 
-from ._base.integers import fitting
-from ._c_api import abi
-from ._views import View, checked, compact_strides, kind_of
-from .errors import InvalidRequest
+from .._base.integers import fitting
+from .._c_api import abi
+from ..errors import InvalidRequest
+from .views import View, checked, compact_strides, kind_of
 
 _DELETER = CFUNCTYPE(None, c_void_p)
 _MOST_AXES = 64  # that anything has; more are garbage, and reading them would pass the end of their array

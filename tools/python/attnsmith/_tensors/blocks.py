@@ -8,9 +8,9 @@ import ctypes
 from struct import Struct
 from typing import Optional, Sequence
 
-from ._c_api import abi
-from ._views import MOST_AXES, View
-from .errors import InvalidRequest
+from .._c_api import abi
+from ..errors import InvalidRequest
+from .views import MOST_AXES, View
 
 _TENSOR_BYTES = ctypes.sizeof(abi.Tensor)
 _SLOT_BYTES = _TENSOR_BYTES + 2 * 8 * MOST_AXES
