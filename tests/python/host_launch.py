@@ -46,7 +46,7 @@ class HostLaunch:
         self.options, self.bound, self.launches, self.errors_freed = {}, {}, [], []
         self.code = self.bind_code = self.binds = 0
         self._kept = _BIND(self._bind), _LAUNCH_AT(self._launch_at), _FREE(self._free), _FREE(self.errors_freed.append)
-        #: In the order of attnsmith._lent.LAUNCHING.
+        #: In the order of attnsmith._calls.lent.LAUNCHING.
         self.addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in self._kept]
 
     def _bind(self, kernel, tensors, batch, workspace, call, error):

@@ -12,7 +12,7 @@ class Append(LaunchTest):
     def setUp(self):
         super().setUp()
         attnsmith.set_default_runtime(self.rt)
-        attnsmith._dispatch._current = None  # what earlier tests found is not looked at
+        attnsmith._calls.dispatch._current = None  # what earlier tests found is not looked at
 
     def heads(self, dtype="fp16", **words):
         """Four tokens into pages of 16."""
@@ -25,9 +25,9 @@ class Append(LaunchTest):
                 "slot_mapping": self.array(4, dtype="int64"), **words}
 
     def spec(self, words):
-        attnsmith._dispatch._current = None
+        attnsmith._calls.dispatch._current = None
         self.assertEqual(self.launched(attnsmith.append, **words)[0], 1)
-        (entry,) = attnsmith._dispatch.dispatch_now().prepared.values()
+        (entry,) = attnsmith._calls.dispatch.dispatch_now().prepared.values()
         return entry.kernel.spec
 
     def queries(self, dtype="fp16"):

@@ -10,8 +10,8 @@ from support import SMALL, PythonTest, attnsmith
 from test_launch import LaunchTest
 from test_tensors import FakeTorch, Foreign, Interface
 
-from attnsmith import _dispatch
 from attnsmith._c_api import abi, requests
+from attnsmith._calls import dispatch as _dispatch
 from attnsmith._tensors import frameworks, views as _views
 
 FP8 = {"e4m3": _views.E4M3, "e5m2": _views.E5M2}
@@ -117,7 +117,7 @@ class Functions(LaunchTest):
             hash(key)
             raise Asked(words)
         with mock.patch.object(_dispatch.Dispatch, "prepare", prepare), self.assertRaises(Asked) as caught:
-            attnsmith._dispatch._current = None
+            attnsmith._calls.dispatch._current = None
             function(*tensors, **options)
         return caught.exception.words
 
@@ -135,8 +135,8 @@ class Functions(LaunchTest):
                 tensor = abi.Tensor.from_address(getattr(struct, name))
                 made.append((tensor.data, tuple(tensor.shape[:tensor.ndim]), tensor.dtype.bits))
             return 0
-        attnsmith._dispatch._current = None
-        dispatch = attnsmith._dispatch.dispatch_now()
+        attnsmith._calls.dispatch._current = None
+        dispatch = attnsmith._calls.dispatch.dispatch_now()
         dispatch.run = run
         with mock.patch.object(_dispatch.Dispatch, "prepare", prepare):
             function(*tensors, **options)
@@ -214,8 +214,8 @@ class Functions(LaunchTest):
         made = []
         with mock.patch.object(_dispatch.Dispatch, "prepare",
                                lambda *_: _dispatch.Prepared(self.rt.prepare(**SMALL))):
-            attnsmith._dispatch._current = None
-            dispatch = attnsmith._dispatch.dispatch_now()
+            attnsmith._calls.dispatch._current = None
+            dispatch = attnsmith._calls.dispatch.dispatch_now()
 
             def run(kernel, tensors, *rest):
                 struct = abi.Tensors.from_address(tensors.value)
@@ -268,7 +268,7 @@ class Functions(LaunchTest):
         """A call without scales has the layouts that it had before there were any."""
         with mock.patch.object(_dispatch.Dispatch, "recipe", side_effect=Asked("a recipe")) as made:
             for function, tensors in self.calls("bf16"):
-                attnsmith._dispatch._current = None
+                attnsmith._calls.dispatch._current = None
                 with self.assertRaises(Asked):
                     function(*tensors)
                 form = made.call_args.args[1]

@@ -18,9 +18,9 @@ class Spellings(LaunchTest):
     def spec(self, function, *arguments, **options):
         """The normalised request of the kernel that a call takes."""
         attnsmith.set_default_runtime(self.rt)
-        attnsmith._dispatch._current = None  # what earlier calls found is not looked at
+        attnsmith._calls.dispatch._current = None  # what earlier calls found is not looked at
         self.assertEqual(self.launched(function, *arguments, **options)[0], 1)
-        (entry,) = attnsmith._dispatch.dispatch_now().prepared.values()
+        (entry,) = attnsmith._calls.dispatch.dispatch_now().prepared.values()
         return entry.kernel.spec
 
     def test_none_of_it(self):
@@ -63,7 +63,7 @@ class Spellings(LaunchTest):
         for function, tensors, shapes in calls:
             for given, wanted in ((None, shapes), (0, shapes), (1, (1, 1)), (10**12, shapes)):
                 with self.subTest(function=function.__name__, bounds=given):
-                    attnsmith._dispatch._current = None
+                    attnsmith._calls.dispatch._current = None
                     seen = []
                     fill = attnsmith._tensors.blocks.AttentionBlock.fill
 
@@ -278,7 +278,7 @@ class LeadingAxes(LaunchTest):
         def filled(block, views, *rest):
             seen.append([(view[1][0], view[2][0]) for view in views[:3]])
             fill(block, views, *rest)
-        attnsmith._dispatch._current = None
+        attnsmith._calls.dispatch._current = None
         with mock.patch.object(attnsmith._tensors.blocks.AttentionBlock, "fill", filled):
             count, o = self.launched(attnsmith.torch.scaled_dot_product_attention, *tensors)
         self.assertEqual((count, o.shape), (1, tensors[0].shape))
@@ -322,7 +322,7 @@ class OutputDTypes(LaunchTest):
 
     def launched_with(self, function, tensors, **options):
         """What a call gives, and the dtype that its kernel writes."""
-        dispatch = attnsmith._dispatch.dispatch_now()
+        dispatch = attnsmith._calls.dispatch.dispatch_now()
         dispatch.prepared.clear()
         dispatch.recipes.clear()
         count, result = self.launched(function, *tensors, **options)
@@ -383,9 +383,9 @@ class OutputDTypes(LaunchTest):
                 wide = self.array(1, 8, 4, columns, dtype="fp32", offset=offset)
                 view = (wide.data, (1, 8, 4, 64), wide.strides, *wide._view[3:])
                 out = attnsmith.buffers.Array(view, wide._buffer)
-                attnsmith._dispatch.dispatch_now().prepared.clear()
+                attnsmith._calls.dispatch.dispatch_now().prepared.clear()
                 self.assertIs(attnsmith.attention(q, k, k, out=out), out)
-                (entry,) = attnsmith._dispatch.dispatch_now().prepared.values()
+                (entry,) = attnsmith._calls.dispatch.dispatch_now().prepared.values()
                 self.assertEqual(entry.kernel.spec["alignment"], wanted)
 
     def test_merges_keep_the_dtype_of_their_states(self):
@@ -484,7 +484,7 @@ class Statuses(LaunchTest):
         def launched(call, stream, error):
             """Sets the bits, as the kernel would that the stub does not run."""
             code = launch(call, stream, error)
-            workspace = attnsmith._dispatch.dispatch_now().workspaces.of(0, self.stream_number)
+            workspace = attnsmith._calls.dispatch.dispatch_now().workspaces.of(0, self.stream_number)
             ctypes.c_uint32.from_address(workspace.data).value |= self.found
             return code
         self.stream_number = 0

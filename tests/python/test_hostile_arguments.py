@@ -122,13 +122,13 @@ class Hostile(LaunchTest):
                         "append": self.rt.prepare(op="append", dtype="bf16", head_dim=64, q_heads=4, kv_heads=2, kv="paged",
                                                   page_size=16, slots="mapping")}
         self.set = self.rt.prepare_set(dtype="bf16", head_dim=64, q_heads=4, kv_heads=2)
-        attnsmith._dispatch._current = None
+        attnsmith._calls.dispatch._current = None
         for name, (function, given) in self.calls().items():
             if name in FUNCTIONS:
                 function(**given)
         self.rt = self.runtime(cache_dirs=self.cache.name, driver_path=FAKE_CUDA, on_miss="error", log_level="off")
         attnsmith.set_default_runtime(self.rt)
-        attnsmith._dispatch._current = None
+        attnsmith._calls.dispatch._current = None
         self.random = random.Random(SEED)
 
     def arrays(self):

@@ -452,7 +452,7 @@ class Plain(LaunchTest):
         for kv_len in (33, 40, 64):
             k = self.array(1, kv_len, 2, 64)
             attnsmith.attention(q, k, k)
-            entries.add(len(attnsmith._dispatch.dispatch_now().prepared))
+            entries.add(len(attnsmith._calls.dispatch.dispatch_now().prepared))
         self.assertEqual(entries, {1})
 
     def launched_pointers(self):
@@ -461,7 +461,7 @@ class Plain(LaunchTest):
     def test_layouts_are_kept_from_the_second_time_on(self):
         """Calls with a layout that is known launch with their own pointers, stream and options."""
         self.state.param_bytes = 64
-        recipes = attnsmith._dispatch.dispatch_now().recipes
+        recipes = attnsmith._calls.dispatch.dispatch_now().recipes
         stream = self.stream()
         for kept in (0, 1, 1, 1):
             q, k, v, out = (self.array(1, n, heads, 64) for n, heads in ((8, 4), (16, 2), (16, 2), (8, 4)))
@@ -493,8 +493,8 @@ class Plain(LaunchTest):
 
     def test_how_many_layouts_are_kept(self):
         limits = {"_MOST_RECIPES": 3, "_MOST_SEEN": 5}
-        dispatch = attnsmith._dispatch.dispatch_now()
-        with mock.patch.multiple(attnsmith._dispatch, **limits):
+        dispatch = attnsmith._calls.dispatch.dispatch_now()
+        with mock.patch.multiple(attnsmith._calls.dispatch, **limits):
             for kv_len in range(1, 10):
                 k = self.array(1, kv_len, 2, 64)
                 for _ in range(3):
@@ -524,14 +524,14 @@ class Plain(LaunchTest):
         """All that kernels count in: the stub's memory is full of something else."""
         q, k = self.array(1, 1, 4, 40), self.array(1, 4096, 2, 40)
         attnsmith.attention(q, k, k)
-        workspace = attnsmith._dispatch.dispatch_now().workspaces.of(0, 0)
+        workspace = attnsmith._calls.dispatch.dispatch_now().workspaces.of(0, 0)
         self.assertEqual(ctypes.string_at(workspace.data, 8192), bytes(8192))
 
     def test_alignment_follows_the_tensors(self):
         k, out = self.array(1, 16, 2, 64), self.array(1, 8, 4, 64)
         for offset, alignment in ((0, 16), (8, 8), (4, 4), (2, 2)):
             attnsmith.attention(self.array(1, 8, 4, 64, offset=offset), k, k, out=out)
-            keys = list(attnsmith._dispatch.dispatch_now().prepared)
+            keys = list(attnsmith._calls.dispatch.dispatch_now().prepared)
             self.assertIn(alignment, keys[-1])
 
     def test_which_tensors_count_for_the_alignment(self):
@@ -562,7 +562,7 @@ class Plain(LaunchTest):
             words["kv_cache"] = words.pop("k_cache"), words.pop("v_cache")
         if function is attnsmith.mla_attention:
             words["scale"] = 0.1
-        dispatch = attnsmith._dispatch.dispatch_now()
+        dispatch = attnsmith._calls.dispatch.dispatch_now()
         run, taken = dispatch.run, []
 
         def seen(kernel, *rest):
@@ -645,7 +645,7 @@ class Plain(LaunchTest):
         cases = [({}, {}), ({"offset": 8}, {"alignment": 8}), ({"offset": 2}, {"alignment": 2}),
                  ({"out_offset": 4}, {"alignment": 4}), ({"heads": 2}, {"q_heads": 2}), ({"head_dim": 40}, {"head_dim_vo": 40}),
                  ({"dtype": "fp16"}, {"dtype": "fp16"}), ({"return_lse": False}, {"lse": False})]
-        dispatch = attnsmith._dispatch.dispatch_now()
+        dispatch = attnsmith._calls.dispatch.dispatch_now()
         run, taken = dispatch.run_merge, []
 
         def seen(kernel, *rest):

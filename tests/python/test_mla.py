@@ -19,8 +19,8 @@ SMALL = {"op": "mla", "head_dim_ckv": CKV, "head_dim_kpe": KPE, "q_heads": HEADS
 class LatentTest(LaunchTest):
     def call(self, *tensors, **options):
         """What a call gives, the normalised request of its kernel, and the tensors that reach the library."""
-        attnsmith._dispatch._current = None  # what earlier calls found is not looked at
-        dispatch = attnsmith._dispatch.dispatch_now()
+        attnsmith._calls.dispatch._current = None  # what earlier calls found is not looked at
+        dispatch = attnsmith._calls.dispatch.dispatch_now()
         run, reached = dispatch.run, {}
 
         def seen(kernel, tensors, batch, *rest):
@@ -155,12 +155,12 @@ class Calls(LatentTest):
 
     def test_layouts_that_are_known(self):
         """Calls that find what an earlier one made launch with their own pointers."""
-        attnsmith._dispatch._current = None
+        attnsmith._calls.dispatch._current = None
         self.state.param_bytes = 64
         for kept in (0, 1, 1):
             given = self.tensors()
             o = attnsmith.mla_attention(**given, **SCALE)
-            self.assertEqual(len(attnsmith._dispatch.dispatch_now().recipes), kept)
+            self.assertEqual(len(attnsmith._calls.dispatch.dispatch_now().recipes), kept)
             self.assertEqual(self.launched_at("q", "q_pe", "v", "k", "o"),
                              [given[name].data for name in ("q", "q_pe", "ckv", "kpe")] + [o.data])
         table, lens = self.table(), self.lens()
@@ -181,7 +181,7 @@ class Calls(LatentTest):
             def filled(block, views, *bounds):
                 seen.append(bounds[:2])
                 fill(block, views, *bounds)
-            attnsmith._dispatch._current = None
+            attnsmith._calls.dispatch._current = None
             with mock.patch.object(attnsmith._tensors.blocks.AttentionBlock, "fill", filled):
                 attnsmith.mla_attention(q, ckv, table, lens, q_indptr=q_indptr, head_dim_ckv=CKV, **SCALE, **given)
             self.assertEqual(seen, [wanted])

@@ -276,7 +276,7 @@ class Tensors(PythonTest):
 
     def test_alignment_class(self):
         def alignment(pointer, shape, strides):
-            from attnsmith._forms import alignment_of
+            from attnsmith._calls.forms import alignment_of
             return alignment_of([(pointer, shape, strides, _views.BF16, CUDA0)])
         self.assertEqual(alignment(4096, (2, 3, 8), (24, 8, 1)), 16)
         self.assertEqual(alignment(4104, (2, 3, 8), (24, 8, 1)), 8)

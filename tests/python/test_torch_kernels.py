@@ -25,7 +25,7 @@ else:
     import attnsmith.torch
     from attnsmith import _torch_kernels
     from attnsmith._c_api import abi
-    from attnsmith._lent import LAUNCHING
+    from attnsmith._calls.lent import LAUNCHING
     from attnsmith._tensors import views as _views
     from attnsmith._tensors.blocks import AttentionBlock
     from host_launch import FIELDS, HostLaunch, by_hand

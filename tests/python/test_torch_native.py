@@ -17,8 +17,8 @@ try:
 except ImportError:
     torch = None
 else:
-    from attnsmith import _native_calls
     from attnsmith._c_api import abi, native_module
+    from attnsmith._calls import native_calls
     from attnsmith._tensors import views as _views
     from attnsmith._tensors.blocks import AttentionBlock
     from attnsmith._tensors.frameworks import Torch
@@ -46,7 +46,7 @@ class Native(unittest.TestCase):
         self.module.use(*self.host.addresses, 0, 0)
         self.assertTrue(self.module.use_torch(torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled,
                                               torch.autograd.forward_ad))
-        self.calls = _native_calls.NativeCalls(self.module)
+        self.calls = native_calls.NativeCalls(self.module)
         self.torch = Torch(torch)
         self.form = Form()
         self.addCleanup(self.module.forget)

@@ -452,7 +452,7 @@ class Recorded(Exception):
 @contextlib.contextmanager
 def recording():
     """The requests that calls make of CPU tensors, as if these were on a GPU. Calls raise Recorded."""
-    from attnsmith import _dispatch
+    from attnsmith._calls import dispatch
     from attnsmith._tensors import frameworks
     words = []
 
@@ -464,7 +464,7 @@ def recording():
         return tensor.data_ptr(), tensor.shape, tensor.stride(), self.kinds[tensor.dtype], 2
 
     with contextlib.ExitStack() as stack:
-        for owner, name, value in ((_dispatch.Dispatch, "prepare", prepare), (frameworks.Torch, "view", view),
+        for owner, name, value in ((dispatch.Dispatch, "prepare", prepare), (frameworks.Torch, "view", view),
                                    (frameworks.Torch, "index", lambda *_: 0), (frameworks.Torch, "stream", lambda *_: 0),
                                    (frameworks.Torch, "scope", lambda *_: None), (frameworks.Torch, "layouts", lambda *_: None)):
             stack.enter_context(unittest.mock.patch.object(owner, name, value))
@@ -678,7 +678,7 @@ class LaunchesInTurn(unittest.TestCase):
     """All launches of an engine, and those that it captures, use one workspace."""
 
     def setUp(self):
-        from attnsmith._workspaces import Workspaces, in_turn
+        from attnsmith._calls.workspaces import Workspaces, in_turn
         self.in_turn, self.made = in_turn, []
 
         class Memory:
@@ -731,7 +731,8 @@ class LaunchesInTurn(unittest.TestCase):
 
     @unittest.skipIf(torch is None, "PyTorch is not installed")
     def test_every_call_of_the_backend_asks_for_it(self):
-        from attnsmith import _workspaces, functions
+        from attnsmith import functions
+        from attnsmith._calls import workspaces
         asked = []
         with release(NEWEST) as (backend, _), standing_in():
             with contextlib.ExitStack() as stack:
@@ -739,7 +740,7 @@ class LaunchesInTurn(unittest.TestCase):
                     plain = getattr(functions, name)
 
                     def call(*arguments, plain=plain, name=name, **words):
-                        asked.append((name, _workspaces.in_turn.on))
+                        asked.append((name, workspaces.in_turn.on))
                         return plain(*arguments, **words)
 
                     stack.enter_context(unittest.mock.patch.object(functions, name, call))
@@ -748,7 +749,7 @@ class LaunchesInTurn(unittest.TestCase):
                 with release(NEWEST, config_of(use_mla=True)) as (latent, _):
                     vllm_cases.drive_latent(latent, "auto", "cpu")
         self.assertEqual(set(asked), {(name, True) for name in ("append", "paged_attention", "varlen_attention", "mla_attention")})
-        self.assertFalse(_workspaces.in_turn.on)
+        self.assertFalse(workspaces.in_turn.on)
 
 
 #: Models of tests/models, flags of the command, and the layers that vLLM makes of them.

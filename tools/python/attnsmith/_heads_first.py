@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any, List, Optional, Tuple
 
 from . import functions
-from ._attend import attend
 from ._base.options import Options
-from ._forms import Form, Problem, batch_views, need_axes, need_same_tokens
+from ._calls.attend import attend
+from ._calls.forms import Form, Problem, batch_views, need_axes, need_same_tokens
 from ._tensors.views import View
 from ._tracing import wants_operators
 

@@ -9,8 +9,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from . import functions
 from ._base.options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
 from ._c_api import requests
-from ._dispatch import dispatch_now, new_lse_view, new_view, request_words
-from ._forms import Form, Problem, alignment_of
+from ._calls.dispatch import dispatch_now, new_lse_view, new_view, request_words
+from ._calls.forms import Form, Problem, alignment_of
 from ._tensors import interface, views as _views
 from ._tensors.frameworks import KINDS_BY_NAME
 from ._tensors.views import View

@@ -11,9 +11,9 @@ from typing import Any, List, Optional, Tuple, cast
 import torch
 
 from . import _torch_ops, functions  # noqa: F401  (so that no operator is defined while a graph is compiled)
-from ._attend import attend
 from ._base.options import Options, to_either_side
-from ._forms import Form, Problem, batch_views, need_same_tokens
+from ._calls.attend import attend
+from ._calls.forms import Form, Problem, batch_views, need_same_tokens
 from ._tensors.views import View
 from ._tracing import wants_operators
 

@@ -11,8 +11,8 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 from ._base import reports
 from ._c_api import abi
 from ._c_api.library import address_of
-from ._dispatch import Recipe
-from ._lent import LAUNCHING, Lent, launching
+from ._calls.dispatch import Recipe
+from ._calls.lent import LAUNCHING, Lent, launching
 from ._tensors import views as _views
 from ._tensors.frameworks import Torch, met
 from .errors import Error

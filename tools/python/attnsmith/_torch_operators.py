@@ -9,8 +9,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _torch_kernels
-from ._attend import recipes_of_calls
 from ._base import reports
+from ._calls.attend import recipes_of_calls
 from ._torch_kernels import Kernels
 from .errors import Unsupported
 

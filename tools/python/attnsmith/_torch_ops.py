@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, cast
 import torch
 
 from ._base.options import pair
-from ._forms import latent_columns
+from ._calls.forms import latent_columns
 from ._tensors import frameworks, views as _views
 from ._torch_operators import Operators, kernel_of, working_kernels
 from ._tracing import TRACEABLE

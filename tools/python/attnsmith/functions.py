@@ -54,13 +54,13 @@ import operator
 from ctypes import c_int64
 from typing import Any, Callable, List, Optional, Tuple
 
-from ._append import append_all
-from ._attend import attend, begin
 from ._base.integers import fitting
 from ._base.options import COMMON, Options, check_order, flag, number, ordered_lse
 from ._c_api import abi
-from ._dispatch import Dispatch, Prepared, dispatch_now
-from ._forms import LONGEST, Form, Problem, alignment_of, batch_views, latent_columns, need_axes
+from ._calls.append import append_all
+from ._calls.attend import attend, begin
+from ._calls.dispatch import Dispatch, Prepared, dispatch_now
+from ._calls.forms import LONGEST, Form, Problem, alignment_of, batch_views, latent_columns, need_axes
 from ._tensors import frameworks, views as _views
 from ._tensors.blocks import MergeBlock
 from ._tensors.frameworks import Framework, Order

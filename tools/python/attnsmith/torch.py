@@ -13,12 +13,12 @@ import math
 from typing import Any, Callable, Dict, List, Optional, cast
 
 from . import functions
-from ._attend import attend
 from ._base import reports
 from ._base.arguments import named
 from ._base.extras import missing
 from ._base.options import Options, causal_from_the_top, flag
-from ._forms import Form, Problem, batch_views
+from ._calls.attend import attend
+from ._calls.forms import Form, Problem, batch_views
 from ._tensors import frameworks, views as _views
 from ._tensors.frameworks import Torch
 from ._tensors.views import View

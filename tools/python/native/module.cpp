@@ -1,8 +1,9 @@
-// The module attnsmith._native: calls of the plain functions (attnsmith/_attend.py) whose layout was met
-// before, without a line of Python between the tensors and the launch; and methods of kernels (methods.hpp).
+// The module attnsmith._native: calls of the plain functions (attnsmith/_calls/attend.py) whose layout was
+// met before, without a line of Python between the tensors and the launch; and methods of kernels
+// (methods.hpp).
 //
 // attend(form, tensors, options) gives the results, or None for a call that it does not know or that did not
-// succeed here: _attend.py then does the same in Python, raises what there is to raise, and teaches the
+// succeed here: attend.py then does the same in Python, raises what there is to raise, and teaches the
 // layout by learn().
 #include "object.hpp"
 

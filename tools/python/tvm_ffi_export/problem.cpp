@@ -31,8 +31,8 @@ constexpr int kQ = field_of(&attnsmith_tensors::q), kK = field_of(&attnsmith_ten
 constexpr int kPaging[] = {kPageTable, kPageIndptr, kPageIndices, kLastPageLen, kTableRows};
 constexpr int kBatchFields = static_cast<int>(python::kTensors.size());
 
-// As attnsmith/_dispatch.py has them: the most tokens that a kernel is prepared for, and of queries times the
-// heads that share a KV head.
+// As attnsmith/_calls/dispatch.py has them: the most tokens that a kernel is prepared for, and of queries
+// times the heads that share a KV head.
 constexpr std::int64_t kLongest = std::int64_t{1} << 30, kMostPacked = (std::int64_t{1} << 31) - 1024,
                        kMostSequences = std::int64_t{1} << 20, kUsualLatent = 512, kMostStates = 32;
 

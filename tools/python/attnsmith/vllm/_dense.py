@@ -10,7 +10,7 @@ from vllm.config import get_current_vllm_config_or_none
 from vllm.v1.attention.backend import AttentionBackend, AttentionImpl, AttentionType
 
 from .. import functions
-from .._workspaces import in_turn
+from .._calls.workspaces import in_turn
 from . import _layers
 from ._cache import CacheViews, views_of
 from ._common import CommonBackend

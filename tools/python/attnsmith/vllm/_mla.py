@@ -14,7 +14,7 @@ from vllm.model_executor.layers.attention.mla_attention import (MLACommonBackend
 from vllm.v1.attention.backend import AttentionCGSupport
 
 from .. import functions
-from .._workspaces import in_turn
+from .._calls.workspaces import in_turn
 from ..kernels import KernelSet
 from . import _layers, _mla_prefill
 from ._common import CommonBackend

@@ -1,5 +1,5 @@
 """The module _native: calls of known layouts without a line of Python between the tensors and the launch. Where it is
-missing or torch is older than 2.10, _attend does all in Python."""
+missing or torch is older than 2.10, attend.py does all in Python."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import ctypes
 import sys
 from typing import Any, Optional, Tuple
 
-from ._base.options import Options
-from ._c_api import native_module
-from ._c_api.library import address_of
-from ._dispatch import Recipe
-from ._forms import Form
-from ._lent import Lent, launching
-from ._tensors import views as _views
-from ._tensors.frameworks import Torch
+from .._base.options import Options
+from .._c_api import native_module
+from .._c_api.library import address_of
+from .._tensors import views as _views
+from .._tensors.frameworks import Torch
+from .dispatch import Recipe
+from .forms import Form
+from .lent import Lent, launching
 
 
 class NativeCalls:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional, Tuple
 
-from ._c_api import requests
-from ._c_api.library import Library
-from ._tensors import views as _views
-from ._tensors.views import View
-from .errors import InvalidRequest
+from .._c_api import requests
+from .._c_api.library import Library
+from .._tensors import views as _views
+from .._tensors.views import View
+from ..errors import InvalidRequest
 
 
 def dtype_of(q: View) -> str:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from ctypes import byref, c_int32, c_int64, c_void_p
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from ._attend import begin
-from ._base.integers import fitting, shown
-from ._base.options import check_order
-from ._c_api import abi, requests
-from ._dispatch import Dispatch, Prepared, check_blocks, index_kind_of
-from ._forms import alignment_of
-from ._outputs import dtype_of
-from ._tensors import frameworks, views as _views
-from ._tensors.blocks import AppendBlock
-from ._tensors.frameworks import Framework, Order, Torch
-from ._tensors.views import View
-from ._workspaces import torch_memory
-from .errors import InvalidRequest
+from .._base.integers import fitting, shown
+from .._base.options import check_order
+from .._c_api import abi, requests
+from .._tensors import frameworks, views as _views
+from .._tensors.blocks import AppendBlock
+from .._tensors.frameworks import Framework, Order, Torch
+from .._tensors.views import View
+from ..errors import InvalidRequest
+from .attend import begin
+from .dispatch import Dispatch, Prepared, check_blocks, index_kind_of
+from .forms import alignment_of
+from .outputs import dtype_of
+from .workspaces import torch_memory
 
 _FIELDS = abi.APPEND_FIELDS + abi.BATCH_FIELDS
 _AT = {name: place for place, name in enumerate(_FIELDS)}

@@ -7,11 +7,11 @@ import os
 import threading
 from typing import Any, Callable, List, Optional, Set
 
-from . import runtime
-from ._c_api.library import library
-from ._dispatch import Dispatch, Recipe, dispatch_now
-from ._tensors.frameworks import Torch
-from ._workspaces import PER_THREAD_STREAM, Workspaces
+from .. import runtime
+from .._c_api.library import library
+from .._tensors.frameworks import Torch
+from .dispatch import Dispatch, Recipe, dispatch_now
+from .workspaces import PER_THREAD_STREAM, Workspaces
 
 
 #: The functions of libattnsmith that such a library is given.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ._base.integers import shown
-from ._base.options import Options
-from ._c_api import abi
-from ._tensors import views as _views
-from ._tensors.views import View
-from .errors import Error, InvalidRequest
+from .._base.integers import shown
+from .._base.options import Options
+from .._c_api import abi
+from .._tensors import views as _views
+from .._tensors.views import View
+from ..errors import Error, InvalidRequest
 
 LONGEST = 1 << 30
 _USUAL_LATENT = 512  # columns, of DeepSeek's models and most others; MiniCPM3 has 256

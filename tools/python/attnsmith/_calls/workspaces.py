@@ -6,9 +6,9 @@ import concurrent.futures
 import threading
 from typing import Any, Callable, Dict, List, Tuple
 
-from ._c_api import abi
-from ._tensors import frameworks
-from .buffers import Buffer
+from .._c_api import abi
+from .._tensors import frameworks
+from ..buffers import Buffer
 
 PER_THREAD_STREAM = 2  # one number for a stream that every thread has its own of
 _IN_TURN = -1  # in the place of a stream

@@ -5,17 +5,17 @@ from __future__ import annotations
 from ctypes import byref, c_void_p
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ._base.options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
-from ._c_api import abi, requests
-from ._forms import LONGEST, Form, Problem, alignment_of
-from ._outputs import OutputKinds, dtype_of
-from ._tensors import views as _views
-from ._tensors.blocks import AttentionBlock, MergeBlock
-from ._tensors.views import View
-from ._workspaces import Workspaces
-from .errors import InvalidRequest
-from .kernels import Kernel
-from .runtime import Runtime, default_runtime
+from .._base.options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
+from .._c_api import abi, requests
+from .._tensors import views as _views
+from .._tensors.blocks import AttentionBlock, MergeBlock
+from .._tensors.views import View
+from ..errors import InvalidRequest
+from ..kernels import Kernel
+from ..runtime import Runtime, default_runtime
+from .forms import LONGEST, Form, Problem, alignment_of
+from .outputs import OutputKinds, dtype_of
+from .workspaces import Workspaces
 
 _MOST_KERNELS = 4096  # distinct problems that are remembered; beyond, finding one starts over
 _MOST_SIZES = 1024  # of one of them

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
-from ._base.options import Options, flag, is_plain, plain, refuse_unhashable
-from ._dispatch import Dispatch, Recipe, dispatch_now
-from ._forms import Form, Views
-from ._native_calls import NativeCalls, opened
-from ._tensors import frameworks, views as _views
-from ._tensors.blocks import AttentionBlock
-from ._tensors.frameworks import Framework, Order, Torch
-from ._workspaces import torch_memory
+from .._base.options import Options, flag, is_plain, plain, refuse_unhashable
+from .._tensors import frameworks, views as _views
+from .._tensors.blocks import AttentionBlock
+from .._tensors.frameworks import Framework, Order, Torch
+from .dispatch import Dispatch, Recipe, dispatch_now
+from .forms import Form, Views
+from .native_calls import NativeCalls, opened
+from .workspaces import torch_memory
 
 _WORKSPACE_WORD = AttentionBlock.WORKSPACE_WORD
 #: A recipe by which a call was made, and the pointers of that call, in the order of its slots.

@@ -1,0 +1,1 @@
+"""How a plain function is called: the request that its tensors describe, what is kept between calls, and the launch."""
