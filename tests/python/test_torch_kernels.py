@@ -23,9 +23,9 @@ except ImportError:
     torch = None
 else:
     import attnsmith.torch
-    from attnsmith import _torch_kernels
     from attnsmith._c_api import abi
     from attnsmith._calls.lent import LAUNCHING
+    from attnsmith._operators import torch_kernels
     from attnsmith._tensors import views as _views
     from attnsmith._tensors.blocks import AttentionBlock
     from host_launch import FIELDS, HostLaunch, by_hand
@@ -62,15 +62,15 @@ class Refused(Exception):
 class Kernels(unittest.TestCase):
     def setUp(self):
         from attnsmith import _torch_backend
-        from attnsmith._torch_operators import Operators, working_kernels
+        from attnsmith._operators.torch_operators import Operators, working_kernels
         self.native = working_kernels()
         self.assertIsNotNone(self.native, "no libattnsmith_torch, or torch does not throw its exceptions")
         self.met, self.teaches, self.host, self.values_offset = [], True, HostLaunch(), None
-        functions = _torch_kernels.functions_for(torch)
+        functions = torch_kernels.functions_for(torch)
         for name, address in zip(LAUNCHING, self.host.addresses):
             setattr(functions, name, address)
-        self.assertIsNone(_torch_kernels.use(self.native._library, functions))
-        self.addCleanup(_torch_kernels.use, self.native._library, _torch_kernels.functions_for(torch))
+        self.assertIsNone(torch_kernels.use(self.native._library, functions))
+        self.addCleanup(torch_kernels.use, self.native._library, torch_kernels.functions_for(torch))
         self.workspace = ctypes.create_string_buffer(64)
         self.set_workspace(64)
         self.addCleanup(self.native.forget)
@@ -541,9 +541,9 @@ class Kernels(unittest.TestCase):
 
     def test_the_gradient_for_cudnn_has_the_strides_of_o(self):
         library, kept, asked = self.own_cudnn()
-        functions = _torch_kernels.functions_for(torch)
+        functions = torch_kernels.functions_for(torch)
         functions.cuda_library = library._handle
-        self.assertIsNone(_torch_kernels.use(self.native._library, functions))
+        self.assertIsNone(torch_kernels.use(self.native._library, functions))
         in_python = []
 
         def kernel(keys, grad, q, k, v, out, *rest, **words):
@@ -551,7 +551,7 @@ class Kernels(unittest.TestCase):
             return grad * 2, k, v
 
         backward = torch.ops.aten._scaled_dot_product_cudnn_attention_backward
-        self.assertTrue(self.operators.add(backward.default._schema, kernel, "uuu", own=_torch_kernels.CUDNN_BACKWARD))
+        self.assertTrue(self.operators.add(backward.default._schema, kernel, "uuu", own=torch_kernels.CUDNN_BACKWARD))
         q, out = self.randn(2, 4, 5, 16), self.randn(2, 5, 4, 16).transpose(1, 2)
         lse, none = torch.zeros(2, 4, 5, 1), None
         wide = self.randn(2, 5, 4, 48).transpose(1, 2)[..., :16]
@@ -578,7 +578,7 @@ class Kernels(unittest.TestCase):
 
     def own_operators(self):
         """Those of torch.ops.attnsmith for the CPU, by other names. Gives the four of attention."""
-        from attnsmith._torch_operators import Operators
+        from attnsmith._operators.torch_operators import Operators
         library = torch.library.Library("attnsmith", "FRAGMENT")
         self.addCleanup(library._destroy)
         operators = Operators(self.native, "attnsmith", "CPU")

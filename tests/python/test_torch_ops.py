@@ -20,9 +20,9 @@ NAMES = ("attention", "varlen_attention", "paged_attention", "mla_attention", "m
 class Operators(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        from attnsmith import _torch_ops
+        from attnsmith._operators import torch_ops
         from torch._subclasses.fake_tensor import FakeTensorMode
-        cls.ops, cls.mode = _torch_ops, FakeTensorMode
+        cls.ops, cls.mode = torch_ops, FakeTensorMode
 
     def tensor(self, *shape, dtype=None, **words):
         return torch.empty(shape, dtype=dtype or torch.bfloat16, device="cuda", **words)

@@ -190,8 +190,8 @@ print("with", flush=True)
     def test_operators_in_cpp_have_the_bits_of_the_functions(self):
         """The first two calls of a layout are Python's, the others the library's."""
         import attnsmith.torch  # which defines the operators  # noqa: F401
-        from attnsmith import _torch_ops
-        self.assertIsNotNone(_torch_ops._native, "there is no libattnsmith_torch, or torch refuses it")
+        from attnsmith._operators import torch_ops
+        self.assertIsNotNone(torch_ops._native, "there is no libattnsmith_torch, or torch refuses it")
         q, k_pages, v_pages, table, lens = self.paged()
         pages = torch.stack((k_pages, v_pages), 1)
         flat = [self.randn(70, 8, 64), self.randn(203, 2, 64), self.randn(203, 2, 64)]
@@ -214,7 +214,7 @@ print("with", flush=True)
                             if name == "paged_attention" else tensors
                         operator = getattr(torch.ops.attnsmith, f"{name}_with_lse" if with_lse else name)
                         to_out = getattr(torch.ops.attnsmith, f"{name}_out_with_lse" if with_lse else f"{name}_out")
-                        before = sum(_torch_ops._native.served().values())
+                        before = sum(torch_ops._native.served().values())
                         for i in range(4):
                             tensors[0].mul_(-1.5)
                             wanted = function(*plain, return_lse=with_lse, **words)
@@ -226,7 +226,7 @@ print("with", flush=True)
                             self.assertTrue(torch.equal(out, wanted[0] if with_lse else wanted), i)
                             if with_lse:
                                 self.assertTrue(torch.equal(lse, wanted[1]), i)
-                        self.assertGreaterEqual(sum(_torch_ops._native.served().values()) - before, 4)
+                        self.assertGreaterEqual(sum(torch_ops._native.served().values()) - before, 4)
 
     def test_a_gradient_is_refused(self):
         import attnsmith.torch  # which defines the operators  # noqa: F401

@@ -9,8 +9,8 @@ from . import functions
 from ._base.options import Options
 from ._calls.attend import attend
 from ._calls.forms import Form, Problem, batch_views, need_axes, need_same_tokens
+from ._operators.tracing import wants_operators
 from ._tensors.views import View
-from ._tracing import wants_operators
 
 
 def attention(q: Any, k: Any, v: Any, *, causal: bool, window: Optional[Tuple[Any, Any]] = None,

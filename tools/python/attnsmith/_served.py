@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from typing import Any, Dict, NoReturn, Optional, Protocol, Tuple
 
-from ._tracing import is_tracing
+from ._operators.tracing import is_tracing
 from .errors import Unsupported
 
 

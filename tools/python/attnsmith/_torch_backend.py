@@ -20,9 +20,9 @@ import torch
 
 from . import _heads_first, functions
 from ._base.options import causal_from_the_top
+from ._operators.torch_kernels import CUDNN, CUDNN_BACKWARD, NONE
+from ._operators.torch_operators import Operators, hold, kernel_of, working_kernels
 from ._served import Served
-from ._torch_kernels import CUDNN, CUDNN_BACKWARD, NONE
-from ._torch_operators import Operators, hold, kernel_of, working_kernels
 from .errors import InvalidRequest, Unsupported
 
 NAME = "attnsmith"
@@ -47,7 +47,7 @@ _in_torchs = _Thread()
 
 class Handle:
     """What torch keeps while this is its flash attention: kernels in Python and, where there is the library of
-    _torch_kernels, its kernels over these."""
+    torch_kernels, its kernels over these."""
 
     def __init__(self, key: str) -> None:
         # The kernels that are there now have to be found before others take their place.

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel, masking_utils
 
 from . import _spans
-from ._tracing import is_tracing
+from ._operators.tracing import is_tracing
 from .errors import Unsupported
 
 _NUMBERS = torch.int32

@@ -61,11 +61,11 @@ from ._calls.append import append_all
 from ._calls.attend import attend, begin
 from ._calls.dispatch import Dispatch, Prepared, dispatch_now
 from ._calls.forms import LONGEST, Form, Problem, alignment_of, batch_views, latent_columns, need_axes
+from ._operators.traceable import traceable
 from ._tensors import frameworks, views as _views
 from ._tensors.blocks import MergeBlock
 from ._tensors.frameworks import Framework, Order
 from ._tensors.views import View
-from ._traceable import traceable
 from .errors import InvalidRequest
 from .kernels import merge_states_views
 from .words import Consistency, KvDType, ODType, PageOrder, Precision, Rope, Window

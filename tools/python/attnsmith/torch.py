@@ -19,10 +19,10 @@ from ._base.extras import missing
 from ._base.options import Options, causal_from_the_top, flag
 from ._calls.attend import attend
 from ._calls.forms import Form, Problem, batch_views
+from ._operators.tracing import wants_operators
 from ._tensors import frameworks, views as _views
 from ._tensors.frameworks import Torch
 from ._tensors.views import View
-from ._tracing import wants_operators
 from .errors import InvalidRequest, Unsupported
 
 
@@ -218,4 +218,4 @@ try:
 except ImportError:
     pass
 else:  # torch.ops.attnsmith, for programs that call or load operators
-    importlib.import_module("._torch_ops", __package__)
+    importlib.import_module("._operators.torch_ops", __package__)

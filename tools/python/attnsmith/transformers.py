@@ -34,8 +34,8 @@ from . import _gradients, _heads_first, _spans, _transformers_masks, functions
 from ._base import reports
 from ._base.arguments import named
 from ._base.options import flag, to_either_side
+from ._operators.tracing import is_tracing
 from ._served import Served
-from ._tracing import is_tracing
 from ._transformers_masks import Said
 from .errors import InvalidRequest, Unsupported
 

@@ -1,5 +1,5 @@
 /* What the Python package gives to the kernels, and what they offer it. Its mirror is in
- * attnsmith/_torch_kernels.py. */
+ * attnsmith/_operators/torch_kernels.py. */
 #pragma once
 
 #include <stddef.h>

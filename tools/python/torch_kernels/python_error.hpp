@@ -1,6 +1,6 @@
 // The exception by which torch's C++ carries one of Python's: thrown with torch's own type's name and layout,
 // torch gives the caller the exception of Python again. That both are as here is tried when the kernels are
-// activated (attnsmith/_torch_kernels.py); if not, they are not used.
+// activated (attnsmith/_operators/torch_kernels.py); if not, they are not used.
 #pragma once
 
 #include <exception>

@@ -14,7 +14,7 @@ except ImportError as error:
     raise missing("attnsmith.compat.flash_attn", "PyTorch", "torch", error) from error
 
 from ... import _spans, functions
-from ..._tracing import is_tracing
+from ..._operators.tracing import is_tracing
 from ...errors import InvalidRequest, Unsupported
 from ._tokens import sequences_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable, TypeVar, cast
 
-from ._base.arguments import check_fit
-from ._tracing import TRACEABLE, wants_operators
+from .._base.arguments import check_fit
+from .tracing import TRACEABLE, wants_operators
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -20,7 +20,7 @@ def traceable(function: _Function) -> _Function:
     def call(*arguments: Any, **words: Any) -> Any:
         try:
             if wants_operators():
-                from ._torch_ops import TRACED
+                from .torch_ops import TRACED
                 return TRACED[name](*arguments, **words)
             return function(*arguments, **words)
         except TypeError:

@@ -8,16 +8,16 @@ import pathlib
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from ._base import reports
-from ._c_api import abi
-from ._c_api.library import address_of
-from ._calls.dispatch import Recipe
-from ._calls.lent import LAUNCHING, Lent, launching
-from ._tensors import views as _views
-from ._tensors.frameworks import Torch, met
-from .errors import Error
+from .._base import reports
+from .._c_api import abi
+from .._c_api.library import address_of
+from .._calls.dispatch import Recipe
+from .._calls.lent import LAUNCHING, Lent, launching
+from .._tensors import views as _views
+from .._tensors.frameworks import Torch, met
+from ..errors import Error
 
-_BESIDE = pathlib.Path(__file__).resolve().parent / "libattnsmith_torch.so"
+_BESIDE = pathlib.Path(__file__).resolve().parents[1] / "libattnsmith_torch.so"
 _NUMBER, _TENSOR, _STRING, _MASK, _OTHER = range(5)  # ATTNSMITH_TORCH_NUMBER and so on
 NONE, CUDNN, CUDNN_BACKWARD = range(3)  # ATTNSMITH_TORCH_NONE and so on
 _FIELDS = (*abi.TENSOR_FIELDS, *abi.BATCH_FIELDS)

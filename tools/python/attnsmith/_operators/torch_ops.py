@@ -4,7 +4,7 @@ An attention function has four operators: torch.ops.attnsmith.NAME, which gives 
 and NAME_out and NAME_out_with_lse, which write o to their first argument and give nothing, or lse. merge_states has the
 same, and append has append, which gives nothing: a q_out that is not given is made before. Their schemas follow from
 the functions' signatures, and what they compute is what the functions do: a graph calls them with the tensors that it
-has. Where there is the library of _torch_kernels, it serves attention of known layouts. Under autocast q, k and v of fp32
+has. Where there is the library of torch_kernels, it serves attention of known layouts. Under autocast q, k and v of fp32
 are taken as of its dtype. Only attnsmith.torch imports this module before a function is traced.
 """
 
@@ -15,12 +15,12 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, cast
 
 import torch
 
-from ._base.options import pair
-from ._calls.forms import latent_columns
-from ._tensors import frameworks, views as _views
-from ._torch_operators import Operators, kernel_of, working_kernels
-from ._tracing import TRACEABLE
-from .errors import Unsupported
+from .._base.options import pair
+from .._calls.forms import latent_columns
+from .._tensors import frameworks, views as _views
+from ..errors import Unsupported
+from .torch_operators import Operators, kernel_of, working_kernels
+from .tracing import TRACEABLE
 
 _NOT_TRACED = ("return_status", "stream")
 # A word of Python, by its annotation, as the arguments of a schema.

@@ -8,11 +8,11 @@ from typing import Any, Callable, Dict, List, Optional
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import _torch_kernels
-from ._base import reports
-from ._calls.attend import recipes_of_calls
-from ._torch_kernels import Kernels
-from .errors import Unsupported
+from .._base import reports
+from .._calls.attend import recipes_of_calls
+from ..errors import Unsupported
+from . import torch_kernels
+from .torch_kernels import Kernels
 
 _registry: Any = torch.library  # whose functions say no types
 
@@ -27,7 +27,7 @@ class Operators:
         self._counted: Dict[str, int] = {}
 
     def add(self, schema: Any, kernel: Callable[..., Any], results: str, refuses_gradients: bool = False,
-            own: int = _torch_kernels.NONE) -> bool:
+            own: int = torch_kernels.NONE) -> bool:
         """`schema`: the operator's. `kernel(keys, *arguments)`: its kernel in Python, which gives its results; those that are
         tensors go on. `results`, `own`: as interface.h has them. Whether torch takes it."""
         name = schema.name.rpartition("::")[2]
@@ -141,7 +141,7 @@ def _or_fail(native: Kernels, kernel: Callable[..., Any], tensors: List[int], wo
 
 def working_kernels() -> Optional[Kernels]:
     """The library, if an exception of Python comes through it and through torch, which is tried once."""
-    native = _torch_kernels.kernels(torch)
+    native = torch_kernels.kernels(torch)
     if native is None or native.is_tried:
         return native
     thrown = Unsupported("a trial")
@@ -165,5 +165,5 @@ def working_kernels() -> Optional[Kernels]:
     if native.is_tried:
         return native
     reports.warn(f"exceptions do not come through torch {torch.__version__} from C++: calls are served in Python")
-    _torch_kernels.give_up(native)
+    torch_kernels.give_up(native)
     return None
