@@ -27,8 +27,8 @@ except ImportError:
     jax = None
 else:
     import numpy as np
-    from attnsmith import _jax_handler, _jax_primitive
     from attnsmith._c_api import abi
+    from attnsmith._jax import handler, primitive
     from attnsmith._tensors import views as _views
 
 BUILT = bool(os.environ.get("ATTNSMITH_JAX_LIBRARY"))
@@ -134,16 +134,16 @@ class JaxTest(LaunchTest):
         functions.attnsmith_run, functions.attnsmith_error_message = cls.running, ctypes.CDLL(
             attnsmith._c_api.library.library().path).attnsmith_error_message
         functions.attnsmith_error_free = ctypes.CDLL(attnsmith._c_api.library.library().path).attnsmith_error_free
-        with mock.patch.object(_jax_handler, "driver", lambda: ctypes.CDLL(FAKE_CUDA)), \
-                mock.patch.object(_jax_handler, "library", lambda: mock.Mock(functions=functions)):
-            JaxTest.host = Host(_jax_handler.handler())
-        jax.ffi.register_ffi_target(_jax_primitive.TARGET, {"execute": JaxTest.host.capsule()}, platform="cpu")
-        jax.interpreters.mlir.register_lowering(_jax_primitive.attention_p, _jax_primitive.lower, platform="cpu")
+        with mock.patch.object(handler, "driver", lambda: ctypes.CDLL(FAKE_CUDA)), \
+                mock.patch.object(handler, "library", lambda: mock.Mock(functions=functions)):
+            JaxTest.host = Host(handler.handler())
+        jax.ffi.register_ffi_target(primitive.TARGET, {"execute": JaxTest.host.capsule()}, platform="cpu")
+        jax.interpreters.mlir.register_lowering(primitive.attention_p, primitive.lower, platform="cpu")
 
     def setUp(self):
         super().setUp()
         for name, stand_in in (("gpus", lambda: [0]), ("register", lambda: None)):
-            patch = mock.patch.object(_jax_primitive, name, stand_in)
+            patch = mock.patch.object(primitive, name, stand_in)
             patch.start()
             self.addCleanup(patch.stop)
         self.host.stream, self.host.device, self.host.initializes = 0, 0, True
@@ -171,7 +171,7 @@ class JaxTest(LaunchTest):
 
     def kernel(self):
         pointer = self.launches[-1]["kernel"]
-        return next(one for one in _jax_handler._kernels.values() if one._pointer == pointer)
+        return next(one for one in handler._kernels.values() if one._pointer == pointer)
 
 
 def dense(batch=2, q_len=8, kv_len=16, q_heads=4, kv_heads=2, dim=64, dim_vo=None):
@@ -266,14 +266,14 @@ class Calls(JaxTest):
     def test_a_workspace_is_that_of_the_gpu_that_needs_most(self):
         """A program is lowered once for all GPUs of the process, which may differ."""
         q, k, v = dense(1, 1, 1025)
-        needed = _jax_handler.workspace_bytes
+        needed = handler.workspace_bytes
 
         def more(device, *bounds):
             return needed(device, *bounds) + extra[device]
         for gpus in ([0, 1], [1, 0]):
             for extra in ({0: 0, 1: 1 << 20}, {0: 1 << 20, 1: 0}):
-                with self.subTest(gpus=gpus, extra=extra), mock.patch.object(_jax_primitive, "gpus", lambda: gpus), \
-                        mock.patch.object(_jax_handler, "workspace_bytes", more):
+                with self.subTest(gpus=gpus, extra=extra), mock.patch.object(primitive, "gpus", lambda: gpus), \
+                        mock.patch.object(handler, "workspace_bytes", more):
                     call = jax.jit(lambda q, k, v: attnsmith.jax.attention(q, k, v))
                     nbytes = self.launched_as(call, q, k, v)[0]["workspace"][1]
                     self.assertGreaterEqual(nbytes, self.kernel().workspace_bytes(1, 1, 1025) + (1 << 20))
@@ -423,7 +423,7 @@ class Errors(JaxTest):
     def test_programs_of_others(self):
         """What the handler is given by a program that was not made here."""
         q, k, v = dense()
-        asked = _jax_primitive._asked((q, k, v), "attention", ("q", "k", "v"), attnsmith.jax._options(
+        asked = primitive._asked((q, k, v), "attention", ("q", "k", "v"), attnsmith.jax._options(
             False, None, None, None, None, False, "NHD", "default", "default", None))
         layouts = np.array(asked.layouts, np.int64)
         beyond, negative = layouts.copy(), layouts.copy()
@@ -437,8 +437,8 @@ class Errors(JaxTest):
                 (asked.request, layouts, 8000, r"attnsmith \(failed\): the workspace"),
                 (asked.request, layouts, 8192 + 255, r"attnsmith \(invalid_request\): workspace\.bytes"),
                 (asked.request, layouts[:-13], 1 << 20, r"attnsmith \(invalid_request\): o")):
-            call = jax.ffi.ffi_call(_jax_primitive.TARGET, (jax.ShapeDtypeStruct(q.shape, q.dtype),
-                                                            jax.ShapeDtypeStruct((workspace,), np.uint8)))
+            call = jax.ffi.ffi_call(primitive.TARGET, (jax.ShapeDtypeStruct(q.shape, q.dtype),
+                                                       jax.ShapeDtypeStruct((workspace,), np.uint8)))
             with self.subTest(request=request, workspace=workspace), self.assertRaisesRegex(Exception, wanted):
                 jax.block_until_ready(call(q, k, v, request=request, layouts=of_tensors, max_q_len=np.int64(8),
                                            max_kv_len=np.int64(16)))
@@ -447,7 +447,7 @@ class Errors(JaxTest):
 class Transformations(JaxTest):
     def test_shapes_need_no_gpu(self):
         abstract = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in dense()]
-        with mock.patch.object(_jax_primitive, "gpus", side_effect=AssertionError):
+        with mock.patch.object(primitive, "gpus", side_effect=AssertionError):
             o, lse = jax.eval_shape(lambda *arrays: attnsmith.jax.attention(*arrays, return_lse=True, o_dtype="fp32"),
                                     *abstract)
             jax.make_jaxpr(attnsmith.jax.attention)(*abstract)
@@ -512,8 +512,8 @@ class Refusals(unittest.TestCase):
                              r"^Unsupported .*NVIDIA GPUs, and not on the platform cpu")
 
     def test_no_gpu_to_lower_for(self):
-        call = "attnsmith._jax_primitive._jax_handler.handler = lambda: attnsmith; attnsmith._jax_primitive.gpus()"
-        program = self.CALL.format(call).replace("attnsmith.jax\n", "attnsmith.jax, attnsmith._jax_primitive\n", 1)
+        call = "attnsmith._jax.primitive.handler.handler = lambda: attnsmith; attnsmith._jax.primitive.gpus()"
+        program = self.CALL.format(call).replace("attnsmith.jax\n", "attnsmith.jax, attnsmith._jax.primitive\n", 1)
         self.assertRegex(self.said(program), "^Unsupported attnsmith.jax needs an NVIDIA GPU to lower a program")
 
     def test_no_library(self):

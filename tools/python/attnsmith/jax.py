@@ -129,8 +129,8 @@ def register() -> None:
 
     Raises ImportError without JAX, LibraryMissing without the handler's library, Unsupported for a jax that is too old.
     """
-    from . import _jax_primitive
-    _jax_primitive.register()
+    from ._jax import primitive
+    primitive.register()
 
 
 def _options(causal: Any, window: Any, attention_chunk: Any, softcap: Any, scale: Any, return_lse: Any, lse_order: Any,
@@ -153,11 +153,11 @@ def _word(o_dtype: Any) -> Any:
 
 
 def _call(function: str, arrays: Tuple[Any, ...], options: Options) -> Any:
-    from . import _jax_calls, _jax_primitive
-    form = _jax_calls.FORMS[function]
+    from ._jax import calls, primitive
+    form = calls.FORMS[function]
     for i, (name, array) in enumerate(zip(form.names, arrays)):
-        if array is None and i in form.required or array is not None and not _jax_primitive.is_array(array):
+        if array is None and i in form.required or array is not None and not primitive.is_array(array):
             said = "None" if array is None else f"an object of type {type(array).__name__}"
             raise InvalidRequest(name, said, "an array of JAX")
-    o, *lse = _jax_primitive.bind(function, arrays, options)
+    o, *lse = primitive.bind(function, arrays, options)
     return (o, *lse) if lse else o

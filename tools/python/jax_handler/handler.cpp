@@ -44,7 +44,7 @@ struct attnsmith_jax_failure {
     char message[4092];
 };
 
-// What the package gives, by address. Its mirror is in attnsmith/_jax_handler.py.
+// What the package gives, by address. Its mirror is in attnsmith/_jax/handler.py.
 struct attnsmith_jax_functions {
     std::size_t size;
     decltype(&attnsmith_run) run;

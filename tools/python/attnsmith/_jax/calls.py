@@ -6,15 +6,15 @@ import functools
 import math
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import functions
-from ._base.options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
-from ._c_api import requests
-from ._calls.dispatch import dispatch_now, new_lse_view, new_view, request_words
-from ._calls.forms import Form, Problem, alignment_of
-from ._tensors import interface, views as _views
-from ._tensors.frameworks import KINDS_BY_NAME
-from ._tensors.views import View
-from .errors import InvalidRequest
+from .. import functions
+from .._base.options import HEADS_FIRST, O_DTYPE, RETURN_LSE, Options
+from .._c_api import requests
+from .._calls.dispatch import dispatch_now, new_lse_view, new_view, request_words
+from .._calls.forms import Form, Problem, alignment_of
+from .._tensors import interface, views as _views
+from .._tensors.frameworks import KINDS_BY_NAME
+from .._tensors.views import View
+from ..errors import InvalidRequest
 
 #: The forms of the functions, by their names.
 FORMS: Dict[str, Form] = {"attention": functions._DENSE, "varlen_attention": functions._RAGGED,

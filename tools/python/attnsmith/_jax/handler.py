@@ -10,12 +10,12 @@ import threading
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_int32, c_size_t, c_void_p
 from typing import Any, Dict, Optional, Tuple
 
-from ._c_api.library import address_of, library
-from .errors import Error, LibraryMissing
-from .kernels import Kernel
-from .runtime import default_runtime
+from .._c_api.library import address_of, library
+from ..errors import Error, LibraryMissing
+from ..kernels import Kernel
+from ..runtime import default_runtime
 
-_BESIDE = pathlib.Path(__file__).resolve().parent / "libattnsmith_jax.so"
+_BESIDE = pathlib.Path(__file__).resolve().parents[1] / "libattnsmith_jax.so"
 _REMEDY = ("this attnsmith was built where JAX was not: build its wheel with the headers of this jaxlib, pip install . "
            "-C cmake.define.ATTNSMITH_XLA_INCLUDE=\"$(python -c 'import jax; print(jax.ffi.include_dir())')\", or set "
            "ATTNSMITH_JAX_LIBRARY to the libattnsmith_jax.so of a build")

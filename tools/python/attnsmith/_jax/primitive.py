@@ -12,12 +12,12 @@ import importlib
 import threading
 from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
-from . import _jax_handler
-from ._base.extras import missing
-from ._base.options import Options
-from ._jax_calls import FORMS, Asked, asked
-from .errors import Unsupported
-from .runtime import default_runtime
+from .._base.extras import missing
+from .._base.options import Options
+from ..errors import Unsupported
+from ..runtime import default_runtime
+from . import handler
+from .calls import FORMS, Asked, asked
 
 TARGET = "attnsmith_attention"  # the name that compiled programs call the handler by
 _ALIGNED = 255  # bytes more than a workspace needs, for the handler to align it
@@ -132,7 +132,7 @@ def lower(context: Any, *operands: Any, **parameters: Any) -> Any:
     """For CUDA."""
     register()
     wanted = _asked(context.avals_in, **parameters)
-    nbytes = max([_jax_handler.workspace_bytes(device, wanted.request, wanted.batch, wanted.q_tokens, wanted.max_kv_len)
+    nbytes = max([handler.workspace_bytes(device, wanted.request, wanted.batch, wanted.q_tokens, wanted.max_kv_len)
                   for device in gpus()])
     results = [jax.ShapeDtypeStruct(shape, _numpy.dtype(dtype)) for shape, dtype in
                (*wanted.results, ((nbytes + _ALIGNED,), "uint8"))]
@@ -164,7 +164,7 @@ def register() -> None:
     with _lock:
         if _registered:
             return
-        opened = _jax_handler.handler()
+        opened = handler.handler()
         stages = {stage: jax.ffi.pycapsule(getattr(opened, f"attnsmith_jax_{stage}"))
                   for stage in ("initialize", "execute")}
         try:
