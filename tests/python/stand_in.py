@@ -19,9 +19,8 @@ from support import attnsmith
 sys.path.append(str(pathlib.Path(__file__).resolve().parent / "gpu"))
 from gpu_support import reference  # noqa: E402
 
-import attnsmith._heads_first as _heads_first  # noqa: E402
-import attnsmith._spans as _spans  # noqa: E402
 import attnsmith.functions as functions  # noqa: E402
+from attnsmith._adapters import heads_first, spans as _spans  # noqa: E402
 
 def plain_inductor():
     """Inductor's kernels as plain C++: without the programs that try the CPU's vector instructions and without a precompiled
@@ -438,7 +437,7 @@ def standing_in(*more_dtypes):
             stack.enter_context(unittest.mock.patch.object(functions, name, counted(name)))
             stack.enter_context(unittest.mock.patch.object(attnsmith, name, getattr(functions, name)))
         # What takes heads before tokens makes the transposes that a compiler would see.
-        for module in (_heads_first, _spans):
+        for module in (heads_first, _spans):
             stack.enter_context(unittest.mock.patch.object(module, "wants_operators", lambda: True))
-        stack.enter_context(unittest.mock.patch.object(_heads_first, "attention_into", _attention_into))
+        stack.enter_context(unittest.mock.patch.object(heads_first, "attention_into", _attention_into))
         yield calls

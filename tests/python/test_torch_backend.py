@@ -64,8 +64,8 @@ CUDNN = "_scaled_dot_product_cudnn_attention"
                  "PyTorch 2.11 or newer is not installed")
 class Backend(unittest.TestCase):
     def setUp(self):
-        from attnsmith import _torch_backend
-        self.backend = _torch_backend
+        from attnsmith._adapters import torch_backend
+        self.backend = torch_backend
         self.passed, self.failure = [], None
         self.torchs_own = torch.library.Library("aten", "IMPL")
         self.addCleanup(self.torchs_own._destroy)
@@ -73,8 +73,8 @@ class Backend(unittest.TestCase):
             self.torchs_own.impl(name, self.own(name), "CPU")
         self.torchs_own.impl("_scaled_dot_product_flash_attention_backward", backward_by_hand, "CPU")
         self.torchs_own.impl(f"{CUDNN}_backward", cudnn_backward_by_hand, "CPU")
-        on_the_cpu = unittest.mock.patch.object(_torch_backend, "Handle",
-                                                lambda key, made=_torch_backend.Handle: made("CPU"))
+        on_the_cpu = unittest.mock.patch.object(torch_backend, "Handle",
+                                                lambda key, made=torch_backend.Handle: made("CPU"))
         on_the_cpu.start()
         self.addCleanup(on_the_cpu.stop)
         attnsmith.torch.reset()

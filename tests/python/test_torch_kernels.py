@@ -61,7 +61,7 @@ class Refused(Exception):
                  "PyTorch 2.11 or newer is not installed")
 class Kernels(unittest.TestCase):
     def setUp(self):
-        from attnsmith import _torch_backend
+        from attnsmith._adapters import torch_backend
         from attnsmith._operators.torch_operators import Operators, working_kernels
         self.native = working_kernels()
         self.assertIsNotNone(self.native, "no libattnsmith_torch, or torch does not throw its exceptions")
@@ -76,7 +76,7 @@ class Kernels(unittest.TestCase):
         self.addCleanup(self.native.forget)
         self.operators = Operators(self.native, "aten", "CPU")
         self.addCleanup(self.operators.remove)
-        self.results = _torch_backend._RESULTS
+        self.results = torch_backend._RESULTS
         self.add_operators()
 
     def add_operators(self):

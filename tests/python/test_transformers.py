@@ -248,16 +248,16 @@ class Transformers(TransformersCase):
 
     def masks_of(self, **words):
         """What attnsmith's mask says and what eager's does, each as booleans [batch, 1, q_len, kv_len]."""
-        from attnsmith import _transformers_masks
+        from attnsmith._adapters import transformers_masks
         from transformers import masking_utils
         words = {"batch_size": 2, "q_length": 6, "kv_length": 6, "device": "cpu", "config": None, "dtype": torch.float32, **words}
-        made = _transformers_masks.attention_mask(**words)
-        said = _transformers_masks.read(made)
+        made = transformers_masks.attention_mask(**words)
+        said = transformers_masks.read(made)
         exact = masking_utils.sdpa_mask(**{**words, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False})
         exact = exact.expand(2, -1, -1, -1)
         if said is None:
             return None, made.expand(2, -1, -1, -1), exact
-        whole = _transformers_masks.whole(said, None, 2, words["q_length"], words["kv_length"], "cpu")
+        whole = transformers_masks.whole(said, None, 2, words["q_length"], words["kv_length"], "cpu")
         if whole is None:
             shape = words["q_length"], words["kv_length"]
             whole = (torch.ones(shape).tril() if said.causal else torch.ones(shape)).bool().expand(2, 1, -1, -1)
@@ -266,7 +266,7 @@ class Transformers(TransformersCase):
     def test_masks_behind_a_cache(self):
         """The queries are the last of the keys. SDPA's is_causal counts from the first key, so a call that is passed on needs a
         mask."""
-        from attnsmith import _transformers_masks
+        from attnsmith._adapters import transformers_masks
         from attnsmith.transformers import attention_forward
         from transformers import masking_utils as of
         module = torch.nn.Module()
@@ -280,7 +280,7 @@ class Transformers(TransformersCase):
                     self.assertTrue(torch.equal(got, wanted))
                     q, k, v = (torch.randn(2, heads, length, 16, requires_grad=True) for heads, length in
                                ((4, q_len), (2, kv_len), (2, kv_len)))
-                    mask = _transformers_masks.attention_mask(batch_size=2, config=None, device="cpu", **words)
+                    mask = transformers_masks.attention_mask(batch_size=2, config=None, device="cpu", **words)
                     o = attention_forward(module, q, k, v, mask)[0]  # with gradients, so by SDPA
                     by_hand = torch.nn.functional.scaled_dot_product_attention(q, k, v, wanted, enable_gqa=True)
                     torch.testing.assert_close(o, by_hand.transpose(1, 2))
@@ -332,12 +332,12 @@ class Transformers(TransformersCase):
                 self.assertEqual(int(wanted[0].sum()), 8 - offset)
 
     def test_masks_that_are_not_what_was_made(self):
-        from attnsmith import _transformers_masks
-        made = _transformers_masks.attention_mask(2, 6, 6, config=None, device="cpu")
+        from attnsmith._adapters import transformers_masks
+        made = transformers_masks.attention_mask(2, 6, 6, config=None, device="cpu")
         for changed in (torch.nn.functional.pad(made, (0, 3)), torch.cat([made, made], -1), made[..., :6]):
             with self.assertRaisesRegex(attnsmith.Unsupported, "changes the mask"):
-                _transformers_masks.read(changed)
-        self.assertIsNone(_transformers_masks.read(torch.zeros(2, 1, 6, 6, dtype=torch.int32)))
+                transformers_masks.read(changed)
+        self.assertIsNone(transformers_masks.read(torch.zeros(2, 1, 6, 6, dtype=torch.int32)))
 
     def test_inference_mode(self):
         model, tokens = model_of("Llama"), self.tokens(2, 9)
@@ -419,20 +419,20 @@ class Transformers(TransformersCase):
                 self.assertIn("a mask that is more than", entry["why"])
 
     def test_spans_whose_rows_a_model_chooses_are_refused(self):
-        from attnsmith import _transformers_masks
+        from attnsmith._adapters import transformers_masks
         from transformers import masking_utils
         tokens = torch.ones(3, 6, dtype=torch.bool)
         tokens[0, :2], tokens[2, 4:] = False, False
-        mask = _transformers_masks.attention_mask(3, 6, 6, mask_function=masking_utils.bidirectional_mask_function,
-                                                  attention_mask=tokens, device="cpu", config=None, dtype=torch.float32)
-        said = _transformers_masks.read(mask)
+        mask = transformers_masks.attention_mask(3, 6, 6, mask_function=masking_utils.bidirectional_mask_function,
+                                                 attention_mask=tokens, device="cpu", config=None, dtype=torch.float32)
+        said = transformers_masks.read(mask)
         self.assertEqual(said.kind, "spans")
-        again = _transformers_masks.read(mask.clone())
+        again = transformers_masks.read(mask.clone())
         self.assertTrue(torch.equal(said.numbers, again.numbers))
         for changed in (mask.repeat_interleave(2, 0), mask.flip(0), torch.cat((mask, mask)), mask[[2, 0]], mask[5:],
                         mask.repeat_interleave(5, 0)):
             with self.assertRaisesRegex(attnsmith.Unsupported, "changes the mask"):
-                _transformers_masks.read(changed)
+                transformers_masks.read(changed)
 
     def test_what_sdpa_would_drop_is_an_error(self):
         tokens = self.tokens(2, 9)
@@ -640,7 +640,7 @@ print(len(asked) > 0)
 
     def test_spans_of_tensors_that_a_compiler_lays_out(self):
         """Values are the last columns of a product whose memory, and place in it, is Inductor's to choose."""
-        from attnsmith import _spans
+        from attnsmith._adapters import spans as _spans
         spans = torch.tensor([[0, 0, 1, 0, 9], [1, 0, 1, 2, 9]], dtype=torch.int32)
 
         def attend(hidden, weight, spans):
@@ -656,11 +656,11 @@ print(len(asked) > 0)
                 self.assert_same(got, attend(*tensors))
 
     def test_a_mask_that_a_compiler_makes(self):
-        from attnsmith import _transformers_masks
+        from attnsmith._adapters import transformers_masks
         padding = torch.tensor([[1] * 9, [0] * 2 + [1] * 7, [1] * 5 + [0] * 4, [0] * 9, [0] * 3 + [1] * 4 + [0] * 2])
 
         def numbers(padding, q_len):
-            return _transformers_masks.attention_mask(5, q_len, 9, 9 - q_len, attention_mask=padding)[:, 0, 0, 0]
+            return transformers_masks.attention_mask(5, q_len, 9, 9 - q_len, attention_mask=padding)[:, 0, 0, 0]
 
         torch._dynamo.reset()
         compiled = torch.compile(numbers, fullgraph=True)
@@ -675,7 +675,8 @@ print(len(asked) > 0)
 
     def test_tensors_are_read_as_they_lie(self):
         """What a kernel is told of tensors with heads before tokens is what it is told of torch's own views of them."""
-        from attnsmith import _heads_first, _spans, functions
+        from attnsmith import functions
+        from attnsmith._adapters import heads_first, spans as _spans
         options = (True, None, None, None, None, False, "default", "default", None)
         offsets = torch.tensor([0, 1], dtype=torch.int32)
 
@@ -697,10 +698,10 @@ print(len(asked) > 0)
                     v = layouts["tokens first"](rows, 2, keys, 8)
                 flat = [tensor.transpose(1, 2) for tensor in (q, k, v)]
                 o = torch.empty(rows, tokens, heads, 8)
-                got = _heads_first._resolve(views(q, k, v, None, None, None, None), options)
+                got = heads_first._resolve(views(q, k, v, None, None, None, None), options)
                 wanted = functions._dense(views(*flat, None, None, None, None, None), options)
                 self.assertEqual(told(got, got.as_kernel(*views(o))), told(wanted, *views(o)))
-                got = _heads_first._resolve_into(views(q, k, v, None, None, None, None), options)
+                got = heads_first._resolve_into(views(q, k, v, None, None, None, None), options)
                 turned = o.transpose(1, 2).contiguous()
                 self.assertEqual(told(got, got.as_kernel(*views(turned))), told(wanted, *views(turned.transpose(1, 2))))
                 self.assertEqual(tuple(got.rows), (rows, heads, tokens))
@@ -717,7 +718,7 @@ print(len(asked) > 0)
                 self.assertEqual(tuple(got.rows), (rows, tokens, heads))
 
     def test_rows_that_lie_in_another_way_than_was_traced(self):
-        from attnsmith import _spans
+        from attnsmith._adapters import spans as _spans
         q, k, v = torch.randn(2, 1, 4, 16), torch.randn(2, 9, 2, 16), torch.randn(2, 9, 2, 16)
         q_indptr, kv_indptr = _spans._indptr(torch.tensor([[0, 0, 1, 1, 9], [1, 0, 1, 0, 7]], dtype=torch.int32), 2, 1, 18)
         words = q_indptr, kv_indptr, 18, True, None, None, None, None
@@ -727,7 +728,7 @@ print(len(asked) > 0)
 
     def test_one_tensor_of_spans_serves_caches_of_several_pitches(self):
         """The offsets of keys that are kept with it are those of one pitch."""
-        from attnsmith import _spans
+        from attnsmith._adapters import spans as _spans
         numbers = torch.tensor([[0, 0, 1, 1, 8], [1, 0, 1, 0, 7]], dtype=torch.int32)
         q = torch.zeros(2, 4, 1, 16)
 

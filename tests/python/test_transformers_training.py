@@ -39,12 +39,12 @@ class Training(TransformersCase):
                     self.assertIn("gradients", [entry["why"][:9] for entry in self.adapter.report()["passed_on"]])
 
     def test_a_mask_is_made_once_for_all_layers(self):
-        from attnsmith import _transformers_masks
+        from attnsmith._adapters import transformers_masks
         model, tokens = model_of("Llama"), self.tokens(2, 9)
         mask = torch.ones_like(tokens)
         mask[1, 6:] = 0
         model.set_attn_implementation("attnsmith")
-        with unittest.mock.patch.object(_transformers_masks, "_whole", wraps=_transformers_masks._whole) as made:
+        with unittest.mock.patch.object(transformers_masks, "_whole", wraps=transformers_masks._whole) as made:
             for steps in (1, 2):
                 model(tokens, attention_mask=mask).logits.sum().backward()
                 self.assertEqual(made.call_count, steps)
@@ -52,7 +52,7 @@ class Training(TransformersCase):
     @contextlib.contextmanager
     def backward_on_the_cpu(self):
         """The backward of torch's flash attention by hand, since torch has none there, and what it was asked."""
-        from attnsmith import _gradients
+        from attnsmith._adapters import gradients as _gradients
         asked = []
 
         def backward(grad, q, k, v, o, lse, q_ends, kv_ends, max_q, max_k, dropout, causal, seed, offset, *, scale=None,
@@ -136,7 +136,7 @@ class Training(TransformersCase):
                 torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
 
     def test_what_is_not_trained_here(self):
-        from attnsmith import _gradients
+        from attnsmith._adapters import gradients as _gradients
         q = torch.zeros(1, 2, 3, 16)
         self.assertEqual(_gradients.why_not(q, q, q), "tensors on cpu")
 

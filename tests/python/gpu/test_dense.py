@@ -6,7 +6,7 @@ import unittest
 from gpu_support import GpuTest, lengths, nan, reference, torch
 
 import attnsmith
-from attnsmith import _heads_first
+from attnsmith._adapters import heads_first as _heads_first
 
 
 class Dense(GpuTest):

@@ -211,9 +211,9 @@ print(sum(attnsmith.torch.report()["served"].values()))
 
     def in_cpp(self):
         """Calls that the library has served."""
-        from attnsmith import _torch_backend
-        self.assertIsNotNone(_torch_backend.served.elsewhere, "there is no libattnsmith_torch, or torch refuses it")
-        return sum(_torch_backend.served.elsewhere.served().values())
+        from attnsmith._adapters import torch_backend
+        self.assertIsNotNone(torch_backend.served.elsewhere, "there is no libattnsmith_torch, or torch refuses it")
+        return sum(torch_backend.served.elsewhere.served().values())
 
     def test_calls_in_cpp_on_streams_and_in_graphs(self):
         sdpa = torch.nn.functional.scaled_dot_product_attention

@@ -163,7 +163,7 @@ for _architecture in ARCHITECTURES:
 class Transformers(ModelTest):
     def test_rows_of_one_key(self):
         """The memory of a single key may lie in any way, and that of keys in another than that of values."""
-        from attnsmith import _spans
+        from attnsmith._adapters import spans as _spans
         q, k, v = self.randn(3, 4, 1, 64), self.randn(3, 2, 1, 64), self.randn(3, 1, 2, 64).transpose(1, 2)
         spans = torch.tensor([[0, 0, 1, 0, 1], [1, 0, 1, 0, 1], [2, 0, 0, 0, 0]], dtype=torch.int32)
         for numbers in (spans.to(DEVICE), _spans.on_device(spans, DEVICE)):

@@ -55,20 +55,20 @@ def activate(*, strict: bool = False) -> None:
     if not hasattr(registry, "register_flash_attention_impl"):
         raise Unsupported(f"torch {torch.__version__} has no torch.nn.attention.register_flash_attention_impl: take torch "
                           "2.11 or newer, or call attnsmith.torch.scaled_dot_product_attention")
-    from . import _torch_backend
+    from ._adapters import torch_backend
     if not torch.cuda.is_available():
         reports.warn("torch finds no GPU, so nothing will be served")
     elif not (backends.cuda.flash_sdp_enabled() or backends.cuda.cudnn_sdp_enabled()):
         reports.warn("torch's flash attention and cuDNN are switched off, so scaled_dot_product_attention will not be served: "
                      "call torch.backends.cuda.enable_flash_sdp(True)")
-    _torch_backend.served.strict = strict
+    torch_backend.served.strict = strict
     deactivate()
     before = registry.current_flash_attention_impl()
-    registry.register_flash_attention_impl(_torch_backend.NAME, register_fn=lambda: _torch_backend.Handle("CUDA"))
-    registry.activate_flash_attention_impl(_torch_backend.NAME)
+    registry.register_flash_attention_impl(torch_backend.NAME, register_fn=lambda: torch_backend.Handle("CUDA"))
+    registry.activate_flash_attention_impl(torch_backend.NAME)
 
     def undo() -> None:
-        if registry.current_flash_attention_impl() == _torch_backend.NAME:  # else another took its place
+        if registry.current_flash_attention_impl() == torch_backend.NAME:  # else another took its place
             if before is None:
                 registry.restore_flash_attention_impl()
             else:
@@ -104,7 +104,7 @@ def reset() -> None:
 
 def _backend(function: str) -> Any:
     try:
-        return importlib.import_module("._torch_backend", __package__)
+        return importlib.import_module("._adapters.torch_backend", __package__)
     except ImportError as error:
         raise missing(f"attnsmith.torch.{function}()", "PyTorch", "torch", error) from error
 

@@ -30,13 +30,14 @@ try:
 except ImportError as error:
     raise missing("attnsmith.transformers", "PyTorch and transformers 5", "torch 'transformers>=5'", error) from error
 
-from . import _gradients, _heads_first, _spans, _transformers_masks, functions
+from . import functions
+from ._adapters import gradients, heads_first, spans, transformers_masks
+from ._adapters.served import Served
+from ._adapters.transformers_masks import Said
 from ._base import reports
 from ._base.arguments import named
 from ._base.options import flag, to_either_side
 from ._operators.tracing import is_tracing
-from ._served import Served
-from ._transformers_masks import Said
 from .errors import InvalidRequest, Unsupported
 
 _served = Served("transformers' sdpa")
@@ -72,7 +73,7 @@ def register(name: str = "attnsmith", *, strict: bool = False) -> None:
     _add_local_kernel()
     AttentionInterface.register(name, attention_forward)
     AttentionInterface.register(f"paged|{name}", paged_attention_forward)
-    AttentionMaskInterface.register(name, _transformers_masks.attention_mask)
+    AttentionMaskInterface.register(name, transformers_masks.attention_mask)
 
 
 def _warn_of_version(version: str) -> None:
@@ -139,7 +140,7 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
                       is_causal: Optional[bool] = None, s_aux: Optional[torch.Tensor] = None,
                       **words: Any) -> Tuple[torch.Tensor, None]:
     """transformers' AttentionInterface. query [batch, q_heads, q_len, head_dim_qk], key and value [batch, kv_heads,
-    kv_len, ...]: fp16 or bf16 on a GPU. attention_mask: as _transformers_masks makes it, or SDPA's. sliding_window: of keys, the
+    kv_len, ...]: fp16 or bf16 on a GPU. attention_mask: as transformers_masks makes it, or SDPA's. sliding_window: of keys, the
     query's own included. s_aux: [q_heads], the sinks.
 
     Gives ([batch, q_len, q_heads, head_dim_vo], None). Raises InvalidRequest, Unsupported.
@@ -149,7 +150,7 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
             _served.refuse("attention", f"{name} are not served: which keys a query selects has its own kernels")
     if words.get("output_attentions"):
         _served.refuse("attention", "output_attentions is not served, since weights are never written: take eager")
-    said = _transformers_masks.read(attention_mask)
+    said = transformers_masks.read(attention_mask)
     if attention_mask is None:  # none was asked for, so that the layer alone says what it is
         said = Said("plain", bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal,
                     None if sliding_window is None else sliding_window - 1, None)
@@ -159,7 +160,7 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
         why = _why_not_trained(cast(Said, said), softcap, s_aux, words)
     taken = [query, key, value] if why is not None else _as_taken(query, key, value)
     if why is None and is_trained:
-        refused = _gradients.why_not(*taken)
+        refused = gradients.why_not(*taken)
         why = refused and f"gradients of {refused}"
     if why is not None:
         return _by_sdpa(why, module, query, key, value, attention_mask, said, dropout, scaling, softcap, s_aux, words)
@@ -174,7 +175,7 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
             o = _attend_ragged(query, key, value, said, words, causal=said.causal, scale=scaling, softcap=softcap, sinks=sinks)
             _served.count("varlen_attention")
         else:
-            o = _heads_first.attention(
+            o = heads_first.attention(
                 query, key, value, causal=said.causal, window=_window_of(said), softcap=softcap, sinks=sinks, scale=scaling,
                 kv_lens=said.numbers if said.kind == "lengths" else None)
             _served.count("attention")
@@ -198,7 +199,7 @@ def _window_of(said: Said) -> Optional[Tuple[int, Optional[int]]]:
 def _attend_ragged(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, said: Said, words: Dict[str, Any],
                    **options: Any) -> torch.Tensor:
     if said.kind == "spans":
-        return _spans.attend_spans(query, key, value, said.numbers, window=said.window, **options)
+        return spans.attend_spans(query, key, value, said.numbers, window=said.window, **options)
     q, k, v = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value))
     q_indptr, kv_indptr = _offsets(words)
     o = functions.varlen_attention(
@@ -220,13 +221,13 @@ def _attend_trained(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
     options: Dict[str, Any] = {"causal": said.causal, "window": said.window, "scale": scaling}
     if not _has_offsets(words):
-        return _gradients.attention(q, k, v, **options)
+        return gradients.attention(q, k, v, **options)
     q_indptr, kv_indptr = _offsets(words)
     # The backward wants numbers; all tokens are right for any sequences.
     longest = [int(_bound(words.get(name)) or tensor.shape[0] * tensor.shape[1])
                for name, tensor in (("max_length_q", q), ("max_length_k", k))]
-    o = _gradients.attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1),
-                             offsets=(q_indptr, kv_indptr, longest[0], longest[1]), **options)
+    o = gradients.attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1),
+                            offsets=(q_indptr, kv_indptr, longest[0], longest[1]), **options)
     return o.view(q.shape)
 
 
@@ -286,7 +287,7 @@ def _by_sdpa(why: str, module: torch.nn.Module, query: torch.Tensor, key: torch.
     _served.pass_on("attention", why)
     is_causal = False
     if said is not None:
-        mask = _transformers_masks.whole(said, mask, query.shape[0], query.shape[2], key.shape[2], query.device)
+        mask = transformers_masks.whole(said, mask, query.shape[0], query.shape[2], key.shape[2], query.device)
         is_causal = said.causal and mask is None
     o, _ = sdpa_attention_forward(module, query, key, value, mask, dropout=dropout, scaling=scaling, is_causal=is_causal,
                                   **words)

@@ -1,6 +1,6 @@
 // Operators of torch on attnsmith without a line of Python, for layouts that were met before: torch's flash
-// attention and its attention by cuDNN (attnsmith/_torch_backend.py), and those of torch.ops.attnsmith
-// (attnsmith/_operators/torch_ops.py).
+// attention and its attention by cuDNN (attnsmith/_adapters/torch_backend.py), and those of
+// torch.ops.attnsmith (attnsmith/_operators/torch_ops.py).
 //
 // A call of a known layout is served here: its tensors are read, its recipe is looked up, its results are
 // made by torch's allocator, and attnsmith_run launches. Any other call goes to an operator of the package's

@@ -13,7 +13,8 @@ try:
 except ImportError as error:
     raise missing("attnsmith.compat.flash_attn", "PyTorch", "torch", error) from error
 
-from ... import _spans, functions
+from ... import functions
+from ..._adapters import spans
 from ..._operators.tracing import is_tracing
 from ...errors import InvalidRequest, Unsupported
 from ._tokens import sequences_of
@@ -426,7 +427,7 @@ def _check_left_padding(cache_leftpad: Any, **others: Any) -> None:
 def _attend_left_padded(names: Mapping[str, str], q: Any, k_cache: Any, v_cache: Any, qv: Any, leftpad: Any, kv_lens: Any,
                         options: Dict[str, Any], return_lse: bool, out: Any) -> Tuple[Any, Any]:
     """Rows of dense caches as spans of ragged ones of the same memory."""
-    pitch = _spans.pitch_of(1, k_cache, v_cache)
+    pitch = spans.pitch_of(1, k_cache, v_cache)
     if not pitch:
         raise Unsupported("cache_leftpad is supported where rows of k_cache and v_cache lie a whole number of tokens apart: "
                           "pass contiguous caches, or no cache_leftpad")
@@ -443,7 +444,7 @@ def _attend_left_padded(names: Mapping[str, str], q: Any, k_cache: Any, v_cache:
     q_indptr, kv_indptr = _between((rows * q_len, ends), ends[-1:], (begin, end))
     lengths = {"q_indptr": q_indptr, "kv_indptr": kv_indptr, "max_q_len": q_len, "max_kv_len": k_cache.shape[1]}
     qv = None if qv is None else _operand("qv", qv, _QUERIES).flatten(0, 1)
-    result, lse = _attend(names, q.flatten(0, 1), _spans.in_a_row(k_cache, pitch), _spans.in_a_row(v_cache, pitch), qv,
+    result, lse = _attend(names, q.flatten(0, 1), spans.in_a_row(k_cache, pitch), spans.in_a_row(v_cache, pitch), qv,
                           lengths, options, return_lse)
     result = result.unflatten(0, (batch, q_len))
     lse = None if lse is None else lse.unflatten(1, (batch, q_len)).transpose(0, 1).contiguous()

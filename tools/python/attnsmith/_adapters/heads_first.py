@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Tuple
 
-from . import functions
-from ._base.options import Options
-from ._calls.attend import attend
-from ._calls.forms import Form, Problem, batch_views, need_axes, need_same_tokens
-from ._operators.tracing import wants_operators
-from ._tensors.views import View
+from .. import functions
+from .._base.options import Options
+from .._calls.attend import attend
+from .._calls.forms import Form, Problem, batch_views, need_axes, need_same_tokens
+from .._operators.tracing import wants_operators
+from .._tensors.views import View
 
 
 def attention(q: Any, k: Any, v: Any, *, causal: bool, window: Optional[Tuple[Any, Any]] = None,

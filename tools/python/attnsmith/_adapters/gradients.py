@@ -8,8 +8,8 @@ from typing import Any, Optional, Tuple, cast
 import torch
 from torch.autograd.function import once_differentiable
 
-from . import functions
-from ._base.options import to_either_side
+from .. import functions
+from .._base.options import to_either_side
 
 Offsets = Tuple[torch.Tensor, torch.Tensor, int, int]  # q_indptr and kv_indptr, int32, and their longest sequences
 _LARGEST_HEAD_DIM = 256

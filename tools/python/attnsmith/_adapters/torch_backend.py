@@ -18,12 +18,13 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from . import _heads_first, functions
-from ._base.options import causal_from_the_top
-from ._operators.torch_kernels import CUDNN, CUDNN_BACKWARD, NONE
-from ._operators.torch_operators import Operators, hold, kernel_of, working_kernels
-from ._served import Served
-from .errors import InvalidRequest, Unsupported
+from .. import functions
+from .._base.options import causal_from_the_top
+from .._operators.torch_kernels import CUDNN, CUDNN_BACKWARD, NONE
+from .._operators.torch_operators import Operators, hold, kernel_of, working_kernels
+from ..errors import InvalidRequest, Unsupported
+from . import heads_first
+from .served import Served
 
 NAME = "attnsmith"
 served = Served("torch's own kernel")
@@ -116,7 +117,7 @@ def _sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p
     """query, key, value: [batch, heads, tokens, head_dim]. Gives o like query and lse [batch, q_heads, q_len]."""
     _refuse_dropout(dropout_p, return_debug_mask)
     out = torch.empty_like(query)
-    lse = _heads_first.attention_into(out, query, key, value, causal=is_causal, scale=scale)
+    lse = heads_first.attention_into(out, query, key, value, causal=is_causal, scale=scale)
     served.count(_SDPA)
     return out, lse, None, None, query.shape[2], key.shape[2], *_seeds(query)
 
@@ -135,8 +136,8 @@ def _cudnn(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bia
         keys, is_causal, window = causal_from_the_top(q_len, kv_len)
         k, v = key[:, :, :keys], value[:, :, :keys]
     out = _like_query(query, value.shape[-1])
-    lse = _heads_first.attention_into(out, query, k, v, causal=is_causal, window=window, scale=scale,
-                                      return_lse=compute_log_sumexp)
+    lse = heads_first.attention_into(out, query, k, v, causal=is_causal, window=window, scale=scale,
+                                     return_lse=compute_log_sumexp)
     served.count(_CUDNN)
     if lse is not None and _axes_of_lse() > lse.dim():
         lse = lse.unsqueeze(-1)

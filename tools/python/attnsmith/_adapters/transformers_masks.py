@@ -13,9 +13,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Type, cast
 import torch
 from transformers import PreTrainedModel, masking_utils
 
-from . import _spans
-from ._operators.tracing import is_tracing
-from .errors import Unsupported
+from .._operators.tracing import is_tracing
+from ..errors import Unsupported
+from . import spans as _spans
 
 _NUMBERS = torch.int32
 _MARK = 61
@@ -25,7 +25,7 @@ _CODES = {67: ("plain", True), 71: ("plain", False), 73: ("lengths", True), 79: 
 
 class Said(NamedTuple):
     """What a mask says: "plain", every key; "lengths" [batch], so many keys of each row, of which the last are the queries';
-    or "spans" [spans, 5], as _spans.py has them."""
+    or "spans" [spans, 5], as spans.py has them."""
 
     kind: str
     causal: bool

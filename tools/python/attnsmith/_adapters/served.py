@@ -6,8 +6,8 @@ import warnings
 from collections import Counter
 from typing import Any, Dict, NoReturn, Optional, Protocol, Tuple
 
-from ._operators.tracing import is_tracing
-from .errors import Unsupported
+from .._operators.tracing import is_tracing
+from ..errors import Unsupported
 
 
 class Elsewhere(Protocol):

@@ -10,13 +10,13 @@ from typing import Any, List, Optional, Tuple, cast
 
 import torch
 
-from . import functions
-from ._base.options import Options, to_either_side
-from ._calls.attend import attend
-from ._calls.forms import Form, Problem, batch_views, need_same_tokens
-from ._operators import torch_ops  # noqa: F401  (so that no operator is defined while a graph is compiled)
-from ._operators.tracing import wants_operators
-from ._tensors.views import View
+from .. import functions
+from .._base.options import Options, to_either_side
+from .._calls.attend import attend
+from .._calls.forms import Form, Problem, batch_views, need_same_tokens
+from .._operators import torch_ops  # noqa: F401  (so that no operator is defined while a graph is compiled)
+from .._operators.tracing import wants_operators
+from .._tensors.views import View
 
 #: The columns of spans, which are in the order of rows, and ascend within one: the row, then the half-open ranges of its
 #: queries and of its keys.

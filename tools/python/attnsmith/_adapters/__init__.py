@@ -1,0 +1,1 @@
+"""What the adapters of torch and transformers are made of."""
