@@ -88,6 +88,11 @@ class Library(PythonTest):
         result = python(program, ATTNSMITH_LIBRARY="/nowhere/libattnsmith.so")
         self.assertEqual((result.stdout, result.stderr), ("False False\n", ""))
 
+    def test_importing_does_not_import_importlib_metadata(self):
+        program = "import sys; before = set(sys.modules); import attnsmith; print('importlib.metadata' in {*sys.modules} - before)"
+        result = python(program)
+        self.assertEqual((result.stdout, result.stderr), ("False\n", ""))
+
     def test_version(self):
         self.assertRegex(attnsmith.__version__, r"^\d+\.\d+\.\d+$")
         with self.assertRaises(AttributeError):
