@@ -1,5 +1,6 @@
 """The drivers of tools/engines that run vLLM: what they do with an engine's answers, on an engine that is made up."""
 
+import contextlib
 import json
 import math
 import os
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools/engines"
 sys.path.append(str(TOOLS))
@@ -129,6 +131,39 @@ class Compared(unittest.TestCase):
                 return [answers([7, 8], gaps) if prompt == needle else answers([0, 0], gaps) for prompt in prompts]
 
         self.assertEqual(greedy_tokens.differing_batches(Engine(), needle, alone, (2, 5, 9)), [9])
+
+
+class Reference(unittest.TestCase):
+    """What the peer's tokens and bf16's error are taken from."""
+
+    def asked(self, model, division=(1, 1), **words):
+        """The engines that are started: (backend, options)."""
+        asked = []
+        options = types.SimpleNamespace(tensor_parallel=division[0], context_parallel=division[1])
+
+        class Check(vllm_check.Check):
+            @contextlib.contextmanager
+            def engine(self, backend, what="plain", environment=None, **more):
+                asked.append((backend, more))
+                yield types.SimpleNamespace(generate=lambda **_: [answers([1], [0.5 + len(asked)])])
+
+        with unittest.mock.patch.object(vllm_check, "our_name", lambda: "CUSTOM"):
+            Check(model, None, options, None).reference([[1]], **words)
+        return asked
+
+    def test_two_backends_differ_by_the_error(self):
+        self.assertCountEqual(self.asked("qwen3"), [("FLASH_ATTN", {}), ("TRITON_ATTN", {})])
+        self.assertCountEqual(self.asked("deepseek-v2-lite"), [("FLASH_ATTN_MLA", {}), ("TRITON_MLA", {})])
+
+    def test_one_backend_differs_from_itself_by_chunks(self):
+        self.assertCountEqual(self.asked("gemma-4"), [("TRITON_ATTN", {}), ("TRITON_ATTN", {"max_num_batched_tokens": 256})])
+        words = {"kv_cache_dtype": "fp8", "exact_queries": True}
+        self.assertCountEqual(self.asked("llama-3.1", peer="TRITON_ATTN", other="TRITON_ATTN", **words),
+                              [("TRITON_ATTN", words), ("TRITON_ATTN", {"max_num_batched_tokens": 256, **words})])
+
+    def test_with_several_gpus_the_peer_s_divided_engine_shows_the_error(self):
+        divided = {"tensor_parallel_size": 2, "decode_context_parallel_size": 2}
+        self.assertCountEqual(self.asked("one-kv-head", (2, 2)), [("FLASH_ATTN", {}), ("FLASH_ATTN", divided)])
 
 
 class Chosen(unittest.TestCase):

@@ -6,20 +6,21 @@
 
 Models have weights from a seed (seeded_models.py); the check "tokens" is made with all of them. --jobs: how many engines run at
 the same time on the GPU, each with 5 GB, 1 if not given. --tensor-parallel and --context-parallel: over how many GPUs attnsmith's
-engine, and no peer's, divides heads and, in decodes, keys. Logs of engines go to a temporary folder that is named, or to FOLDER.
+engine, and the peer's that shows bf16's error, divide heads and, in decodes, keys. Logs of engines go to a temporary folder that is named, or to FOLDER.
 
 Needs a GPU, vLLM, and transformers that knows the models. All of it takes 5 to 10 minutes with --jobs 8 on 16 cores.
 
 tokens: the peer backend (FLASH_ATTN, or TRITON_ATTN where that does not serve the model) generates greedy tokens from random
 prompts of different lengths. A step is decided if the gap between the logprobs of its two best tokens is more than four times
 bf16's own error: the root mean square of what that gap differs by between the peer and TRITON_ATTN, or between the peer and itself
-with other chunks of the prompts, over all steps with equal prefixes. At a decided step attnsmith has to choose the peer's token.
+with other chunks of the prompts or, with several GPUs, divided as attnsmith is, over all steps with equal prefixes. At a decided step attnsmith has to choose the peer's token.
 Where the tokens differ at another step, attnsmith goes on from the peer's. At least half of the steps have to be decided.
 
 planted: errors are planted into attnsmith's calls, a lost page, a window that is one key wider, and two KV heads that are swapped.
 Each has to fail the check of tokens.
 
-fp8: tokens, with an fp8 KV cache, against TRITON_ATTN. What it differs from FLASH_ATTN by is the error.
+fp8: tokens, with an fp8 KV cache, against TRITON_ATTN without its rounding of queries to fp8, which attnsmith does not do. What it
+differs by from itself with other chunks of the prompts is the error.
 
 ngram: tokens, with drafts by ngram speculation, of a model with few tokens, so that some are guessed. Drafts have to be accepted.
 
@@ -74,15 +75,25 @@ class Check:
                       sinks_std=seeded_models.SINK_STD if self.shape.sinks else None, **{**COMMON, **more})
 
     def ours(self, what="plain", environment=None, **more):
-        return self.engine(self._name, what, environment, tensor_parallel_size=self.options.tensor_parallel,
-                           decode_context_parallel_size=self.options.context_parallel, **more)
+        return self.engine(self._name, what, environment, **self._division, **more)
+
+    @property
+    def _division(self):
+        """How an engine's work is divided among GPUs; empty: it has one."""
+        if self.options.tensor_parallel == 1:
+            return {}
+        return {"tensor_parallel_size": self.options.tensor_parallel, "decode_context_parallel_size": self.options.context_parallel}
 
     def reference(self, prompts, peer=None, other=None, **options):
         """The peer's answers, the least gap of a decided step, and how many answers of the other engine are wrong by it."""
         peer = peer or self.shape.peer
         other = other or ("TRITON_MLA" if peer.endswith("_MLA") else "TRITON_ATTN")
-        # Where only one backend serves a model, other chunks of the prompts make other roundings.
-        more = {"max_num_batched_tokens": 256} if other == peer else {}
+        # Work that is divided rounds partial results, too. Where only one backend serves a model, other chunks of the prompts make
+        # other roundings.
+        if self._division:
+            other, more = peer, self._division
+        else:
+            more = {"max_num_batched_tokens": 256} if other == peer else {}
 
         def answers(backend, what, **more):
             with self.engine(backend, " ".join([what, *map(str, options.values())]), **options, **more) as engine:
@@ -113,7 +124,8 @@ class Check:
 
     def fp8(self):
         stored = {"kv_cache_dtype": "fp8"}
-        yield self._compared("fp8", prompts_of(), *self.reference(prompts_of(), "TRITON_ATTN", "FLASH_ATTN", **stored), **stored)
+        reference = self.reference(prompts_of(), "TRITON_ATTN", "TRITON_ATTN", exact_queries=True, **stored)
+        yield self._compared("fp8", prompts_of(), *reference, **stored)
 
     def ngram(self):
         prompts = prompts_of(vocabulary=self.shape.sizes["vocab_size"])
@@ -205,7 +217,8 @@ def problem_of(row):
 
 
 def shown(row):
-    return f"{row['model']}, {row['check']}: {row.get('says', '')}{row['problem'] or 'as it should be'}"
+    first = f"; the first: {json.dumps(row['first_wrong'][0])}" if row.get("first_wrong") else ""
+    return f"{row['model']}, {row['check']}: {row.get('says', '')}{row['problem'] or 'as it should be'}{first}"
 
 
 #: The models of each check; of None, all but FEW_TOKENS. A check that patches the engine's process cannot be made of several.

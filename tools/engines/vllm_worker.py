@@ -26,6 +26,8 @@ class Worker:
         sinks_std = options.pop("sinks_std", None)
         if sinks_std is not None:
             add_sinks(torch, sinks_std)
+        if options.pop("exact_queries", False):
+            keep_queries()
         start = time.perf_counter()
         from vllm import LLM, SamplingParams
         imported = time.perf_counter()
@@ -217,6 +219,19 @@ def add_sinks(torch, std):
         return plain(heads, *arguments, sinks=torch.nn.Parameter(sinks.to("cuda", torch.bfloat16), False), **words)
 
     llama.Attention = attention
+
+
+def keep_queries():
+    """TRITON_ATTN rounds queries to fp8 if the cache is fp8. Here it does not."""
+    from vllm.v1.attention.backends.triton_attn import TritonAttentionImpl
+    plain = TritonAttentionImpl.__init__
+
+    @functools.wraps(plain)
+    def exact(self, *arguments, **words):
+        plain(self, *arguments, **words)
+        self.supports_quant_query_input = False
+
+    TritonAttentionImpl.__init__ = exact
 
 
 # ---- errors that a check has to find

@@ -59,7 +59,7 @@ class Dense(GpuTest):
             with self.subTest(**options):
                 self.check(*self.tensors(), **options)
 
-    def test_heads_before_tokens(self):
+    def test_tensors_whose_heads_come_first(self):
         """Tensors of any memory, also where heads are as many as tokens, which a shape does not tell apart."""
         for heads, tokens in ((4, 33), (4, 4), (1, 7), (4, 1)):
             for rows_first in (False, True):
