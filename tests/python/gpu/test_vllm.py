@@ -19,19 +19,13 @@ import attnsmith_vllm
 
 if torch is not None:
     import vllm_cases
+    from vllm_release import OURS, no_group
     from vllm_stand_in import load, releases, stand_in
-
-_OURS = [f"attnsmith.vllm{name}" for name in ("", "._cache", "._common", "._context_parallel", "._dense", "._layers", "._metadata",
-                                              "._mla", "._mla_prefill")]
 
 
 def installed():
     """The release of the vLLM that is installed, or None."""
     return version_of("vllm")
-
-
-def _no_group():
-    raise AssertionError("there are no groups of ranks")
 
 
 @contextlib.contextmanager
@@ -44,8 +38,8 @@ def backends(of_newest, batch_invariant=False):
             yield imported()
         return
     answers = {"VLLM_BATCH_INVARIANT": batch_invariant, "get_current_vllm_config_or_none": lambda: None,
-               "get_kv_cache_layout": lambda: "NHD", "get_dcp_group": _no_group}
-    with stand_in(load(releases()[-1]), answers, fresh=_OURS):
+               "get_kv_cache_layout": lambda: "NHD", "get_dcp_group": no_group}
+    with stand_in(load(releases()[-1]), answers, fresh=OURS):
         attnsmith_vllm.register()
         yield imported()
 
