@@ -4,8 +4,8 @@ import ctypes
 import types
 import unittest
 
+from launch_case import LaunchTest
 from support import attnsmith
-from test_launch import LaunchTest
 
 
 class Append(LaunchTest):

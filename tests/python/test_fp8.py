@@ -6,8 +6,8 @@ import types
 import unittest
 from unittest import mock
 
+from launch_case import LaunchTest
 from support import SMALL, PythonTest, attnsmith
-from test_launch import LaunchTest
 from test_tensors import FakeTorch, Foreign, Interface
 
 from attnsmith._c_api import abi, requests

@@ -8,8 +8,8 @@ import unittest
 from fractions import Fraction
 from unittest import mock
 
+from launch_case import LaunchTest
 from support import FAKE_CUDA, SMALL, attnsmith
-from test_launch import LaunchTest
 
 
 class Spellings(LaunchTest):

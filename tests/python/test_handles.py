@@ -8,8 +8,8 @@ import threading
 import unittest
 from unittest import mock
 
+from launch_case import LaunchTest
 from support import FAKE_CUDA, SMALL, PythonTest, attnsmith, python
-from test_launch import LaunchTest
 
 # Threads that plan while another closes their runtime, and daemon threads that the end of the interpreter meets there.
 CLOSED = """

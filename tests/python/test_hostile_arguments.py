@@ -13,9 +13,9 @@ import random
 import types
 import unittest
 
+from launch_case import LaunchTest
 from support import FAKE_CUDA, attnsmith
 from attnsmith._base.integers import shown
-from test_launch import LaunchTest
 
 
 class Indexed:

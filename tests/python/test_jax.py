@@ -17,8 +17,8 @@ from unittest import mock
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
+from launch_case import LaunchTest
 from support import FAKE_CUDA, PACKAGE, REPOSITORY, attnsmith, in_threads, python
-from test_launch import LaunchTest
 
 try:
     import jax

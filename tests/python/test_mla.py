@@ -5,8 +5,8 @@ import itertools
 import unittest
 from unittest import mock
 
+from launch_case import LaunchTest
 from support import attnsmith
-from test_launch import LaunchTest
 
 from attnsmith._c_api import abi
 

@@ -20,8 +20,8 @@ import test_launch
 from attnsmith import kernels
 from attnsmith._c_api import native_module
 from attnsmith._c_api.library import address_of
+from launch_case import LaunchTest, pointers_of_arguments
 from support import FAKE_CUDA, SMALL, attnsmith, in_threads, python
-from test_launch import LaunchTest
 
 FREED = "call: NULL is not accepted; expected a pointer that is not NULL"  # what a launch of such a call says
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)
@@ -254,7 +254,7 @@ class Binds(BothWays):
         workspace = self.rt.allocate(kernel.workspace_bytes(1, 8, 16))
         lens = self.array(1, dtype="int32", values=[9])
         self.state.param_bytes = 256
-        names = test_launch.pointers_of_arguments()
+        names = pointers_of_arguments()
         for tensors, words in (
                 ((q, k, k, o), {}), ((q, k, k, o), {"workspace": workspace}), ((q, k, k, o), {"kv_lens": lens}),
                 ((q, k, k, o), {"max_q_len": 4, "max_kv_len": 7}), ((q, k, k, o), {"max_q_len": -1}),

@@ -9,8 +9,8 @@ import shutil
 import subprocess
 import unittest
 
+from launch_case import LaunchTest, pointers_of_arguments
 from support import FAKE_CUDA, LIBRARY, REPOSITORY, attnsmith, compiler, in_threads, python
-from test_launch import LaunchTest, pointers_of_arguments
 
 from attnsmith._c_api import nvrtc as _nvrtc
 

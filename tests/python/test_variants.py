@@ -4,8 +4,8 @@ import ctypes
 import sys
 import unittest
 
+from launch_case import LaunchTest
 from support import REPOSITORY
-from test_launch import LaunchTest
 
 sys.path.insert(0, str(REPOSITORY / "tools/bench"))
 import kernel_variants  # noqa: E402
