@@ -2,7 +2,6 @@
 
 import json
 import os
-import unittest
 
 from support import LLAMA, SMALL, CliTest, main
 

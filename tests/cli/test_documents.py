@@ -1,6 +1,5 @@
 """Completion for shells and man pages, as an installation has them."""
 
-import pathlib
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """Lists of cache places whose addresses hold a password, in every spelling that people write: no command shows it."""
 
-import unittest
-
 from support import SMALL, CliTest, main
 
 SECRET = "hush"

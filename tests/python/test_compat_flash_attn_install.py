@@ -4,14 +4,13 @@ interpreters of their own, since what they import stays."""
 import importlib.util
 import inspect
 import json
-import math
 import os
 import pathlib
 import sys
 import unittest
 import warnings
 
-from flash_attn_cases import FlashTest, NOTHING, batched, flash, rotated
+from flash_attn_cases import FlashTest, batched, flash, rotated
 from support import PACKAGE, PythonTest, attnsmith, python
 
 try:

@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import types
-import unittest.mock
 
 import attnsmith_vllm
 from vllm_stand_in import load, releases, stand_in

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import random
 import re
 
 from transformers import CONFIG_MAPPING, PreTrainedConfig
