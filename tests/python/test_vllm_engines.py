@@ -164,6 +164,9 @@ class Reference(unittest.TestCase):
     def test_with_several_gpus_the_peer_s_divided_engine_shows_the_error(self):
         divided = {"tensor_parallel_size": 2, "decode_context_parallel_size": 2}
         self.assertCountEqual(self.asked("one-kv-head", (2, 2)), [("FLASH_ATTN", {}), ("FLASH_ATTN", divided)])
+        for division in ((2, 1), (1, 2)):  # the last is vLLM's to refuse
+            words = dict(zip(divided, division))
+            self.assertCountEqual(self.asked("one-kv-head", division), [("FLASH_ATTN", {}), ("FLASH_ATTN", words)])
 
 
 class Chosen(unittest.TestCase):

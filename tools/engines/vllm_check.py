@@ -6,14 +6,16 @@
 
 Models have weights from a seed (seeded_models.py); the check "tokens" is made with all of them. --jobs: how many engines run at
 the same time on the GPU, each with 5 GB, 1 if not given. --tensor-parallel and --context-parallel: over how many GPUs attnsmith's
-engine, and the peer's that shows bf16's error, divide heads and, in decodes, keys. Logs of engines go to a temporary folder that is named, or to FOLDER.
+engine, and the peer's that shows bf16's error, divide heads and, in decodes, keys. Logs of engines go to a temporary folder that is
+named, or to FOLDER.
 
 Needs a GPU, vLLM, and transformers that knows the models. All of it takes 5 to 10 minutes with --jobs 8 on 16 cores.
 
 tokens: the peer backend (FLASH_ATTN, or TRITON_ATTN where that does not serve the model) generates greedy tokens from random
 prompts of different lengths. A step is decided if the gap between the logprobs of its two best tokens is more than four times
 bf16's own error: the root mean square of what that gap differs by between the peer and TRITON_ATTN, or between the peer and itself
-with other chunks of the prompts or, with several GPUs, divided as attnsmith is, over all steps with equal prefixes. At a decided step attnsmith has to choose the peer's token.
+with other chunks of the prompts or, with several GPUs, divided as attnsmith is, over all steps with equal prefixes. At a decided
+step attnsmith has to choose the peer's token.
 Where the tokens differ at another step, attnsmith goes on from the peer's. At least half of the steps have to be decided.
 
 planted: errors are planted into attnsmith's calls, a lost page, a window that is one key wider, and two KV heads that are swapped.
@@ -80,7 +82,7 @@ class Check:
     @property
     def _division(self):
         """How an engine's work is divided among GPUs; empty: it has one."""
-        if self.options.tensor_parallel == 1:
+        if self.options.tensor_parallel == self.options.context_parallel == 1:
             return {}
         return {"tensor_parallel_size": self.options.tensor_parallel, "decode_context_parallel_size": self.options.context_parallel}
 

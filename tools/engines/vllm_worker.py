@@ -203,7 +203,7 @@ def time_attnsmith():
     def add(seconds):
         times["prepare_s"] += seconds
 
-    # What compiles beside the engine's own work counts for what the engine waits for.
+    # What compiles during the engine's own work counts for what the engine waits for.
     _layers.begin, _layers.prepared = timed(_layers.begin, add), timed(_layers.prepared, add)
     return times
 
