@@ -374,6 +374,25 @@ class Latent(unittest.TestCase):
                 torch.manual_seed(1)
                 self.assertLessEqual(vllm_cases.drive_latent_prefill("cpu", by_index=name in ("0.24.0", "0.26.0")), 1)
 
+    def test_a_context_is_merged_in_any_order_of_the_requests(self):
+        """vLLM 0.26 counts the tokens of the first requests, as many as have a context, and merges the context into these."""
+        spaces = types.SimpleNamespace
+        contexts, queries = torch.tensor([0, 70, 0, 40, 0]), torch.tensor([1, 2, 9, 10, 40, 50, 60])
+        starts = torch.cat([torch.tensor([0]), queries.cumsum(0)]).to(torch.int32)
+        for name in ("0.24.0", "0.26.0"):
+            with self.subTest(name), release(name, config_of(use_mla=True)) as (backend, _):
+                from attnsmith.vllm import _mla
+                chunks = spaces(seq_lens=torch.stack([contexts.clamp(max=64), (contexts - 64).clamp(min=0)]),
+                                prefill_tokens_with_context=int(starts[4] - starts[2]))
+                built = spaces(num_decodes=2, prefill=spaces(chunked_context=chunks))
+                builder = object.__new__(backend.get_builder_cls())
+                with unittest.mock.patch.object(_mla.MLACommonMetadataBuilder, "build", lambda *_: built, create=True):
+                    self.assertIs(builder.build(0, spaces(query_start_loc_cpu=starts)), built)
+                    self.assertEqual(chunks.prefill_tokens_with_context, 9 + 10 + 40 + 50)
+                    for other in (spaces(chunked_context=None), spaces(chunked_context=spaces(seq_lens=None)), None):
+                        built.prefill = other  # no context; a release that counts by request; decodes alone
+                        builder.build(0, spaces(query_start_loc_cpu=starts))
+
     def test_windows_and_softcap_are_refused_by_name(self):
         with release(NEWEST, config_of(use_mla=True)) as (backend, _):
             for at, name in ((4, "alibi_slopes"), (5, "sliding_window"), (7, "logits_soft_cap")):

@@ -80,6 +80,13 @@ class AttnsmithMLAMetadataBuilder(MLACommonMetadataBuilder):  # type: ignore[mis
             return AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
         return cls._cudagraph_support
 
+    def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> Any:
+        metadata = super().build(common_prefix_len, common_attn_metadata, fast_build)
+        if metadata.prefill is not None:
+            _mla_prefill.count_tokens_with_context(
+                metadata.prefill.chunked_context, common_attn_metadata.query_start_loc_cpu[metadata.num_decodes:])
+        return metadata
+
     def _build_decode(self, block_table_tensor: torch.Tensor, seq_lens_device: torch.Tensor, max_seq_len: int,
                       query_start_loc_cpu: torch.Tensor, query_start_loc_device: torch.Tensor, num_decode_tokens: int,
                       max_query_len: Optional[int] = None, dcp_tot_seq_lens_device: Optional[torch.Tensor] = None,

@@ -38,6 +38,19 @@ def choose() -> None:
         config.attention_config.mla_prefill_backend = custom
 
 
+def count_tokens_with_context(context: Any, query_start_loc: torch.Tensor) -> None:
+    """Has vLLM merge the context into every request that has one. Releases before 0.30 merge it into the first tokens of a
+    batch and count these as if requests with context came first, but model runner V2 orders requests by their new tokens.
+    What is merged into a request without context is empty.
+
+    context: the metadata of the context's chunks, or None. query_start_loc: [requests + 1], on the host.
+    """
+    if getattr(context, "prefill_tokens_with_context", None) is None:
+        return
+    last = int(context.seq_lens[0].nonzero()[-1])  # in the first chunk each request that has a context has keys
+    context.prefill_tokens_with_context = int(query_start_loc[last + 1] - query_start_loc[0])
+
+
 class AttnsmithMLAPrefill(MLAPrefillBackend):  # type: ignore[misc]  # a class of vLLM, which mypy does not see
     """Chosen with attnsmith's MLA backend, unless the engine's configuration names another one."""
 
