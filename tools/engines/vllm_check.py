@@ -18,6 +18,9 @@ with other chunks of the prompts or, with several GPUs, divided as attnsmith is,
 step attnsmith has to choose the peer's token.
 Where the tokens differ at another step, attnsmith goes on from the peer's. At least half of the steps have to be decided.
 
+prefix: tokens, where the first half of every second prompt was cached before, so that prompts with a context and without share
+steps.
+
 planted: errors are planted into attnsmith's calls, a lost page, a window that is one key wider, and two KV heads that are swapped.
 Each has to fail the check of tokens.
 
@@ -110,7 +113,7 @@ class Check:
         return first, FACTOR * noise, wrong_of(first, second.result(), FACTOR * noise)
 
     def _reference_of_prompts(self):
-        """Of the prompts of tokens() and planted(), made once."""
+        """Of the prompts of tokens(), prefix() and planted(), made once."""
         with self._lock:
             if self._reference is None:
                 self._reference = self.reference(prompts_of())
@@ -118,6 +121,9 @@ class Check:
 
     def tokens(self):
         yield self._compared("tokens", prompts_of(), *self._reference_of_prompts())
+
+    def prefix(self):
+        yield self._compared("prefix", prompts_of(), *self._reference_of_prompts(), cached=True)
 
     def planted(self):
         for error in (error for error, model in PLANTED_MODELS.items() if model == self.model):
@@ -133,9 +139,11 @@ class Check:
         prompts = prompts_of(vocabulary=self.shape.sizes["vocab_size"])
         yield self._compared("ngram", prompts, *self.reference(prompts), speculative_config=NGRAM, disable_log_stats=False)
 
-    def _compared(self, what, prompts, reference, bound, others_wrong, **more):
+    def _compared(self, what, prompts, reference, bound, others_wrong, cached=False, **more):
         with self.ours(what, **more) as engine:
             start = engine.wait()
+            if cached:
+                engine.generate(prompts=[prompt[:(len(prompt) + 1) // 2] for prompt in prompts[1::2]], tokens=1)
             decided, total, wrong = compare(engine, prompts, reference, bound)
             drafts = engine.metrics(prefix="vllm:spec_decode") if "speculative_config" in more else None
         # vLLM captures MLA's decodes alone, and an engine with planted errors nothing.
@@ -225,7 +233,8 @@ def shown(row):
 
 #: The models of each check; of None, all but FEW_TOKENS. A check that patches the engine's process cannot be made of several.
 FEW_TOKENS = "few-tokens"
-CHECKS = {"tokens": None, "planted": set(PLANTED_MODELS.values()), "ngram": {FEW_TOKENS},
+CHECKS = {"tokens": None, "prefix": {"llama-3.1", "gemma-3", "deepseek-v2-lite", "one-kv-head"},
+          "planted": set(PLANTED_MODELS.values()), "ngram": {FEW_TOKENS},
           "fp8": {"llama-3.1", "gemma-3"}, "invariance": {"llama-3.1", "gemma-3"},
           "start": {"llama-3.1", "gemma-3", "deepseek-v2-lite"}}
 OF_ONE_PROCESS = {"planted", "start"}
