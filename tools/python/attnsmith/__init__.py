@@ -14,13 +14,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Union
 
+from . import functions
 from ._base.arguments import named
 from ._c_api.interruptible import Progress
 from ._c_api.library import library as _opened
 from .buffers import Array, Buffer
 from .errors import (CacheError, CompileError, DriverError, Error, InvalidRequest, KernelMissing, LibraryMissing,
                      OutOfMemory, Unsupported)
-from .functions import append, attention, merge_states, mla_attention, paged_attention, varlen_attention
+from .functions import *  # noqa: F403 (what its __all__ has)
 from .kernels import Call, CallStatus, Kernel, KernelSet, Pending
 from .runtime import Path, Runtime, default_runtime, set_default_runtime
 from .words import CacheOperation, Model, ModelCoverage, ModelOptions, OneSm, Request, Requests, Sms
@@ -119,6 +120,6 @@ def __dir__() -> List[str]:
 
 __all__ = ["Array", "Buffer", "CacheError", "Call", "CallStatus", "CompileError", "DriverError", "Error",
            "InvalidRequest", "Kernel", "KernelMissing", "KernelSet", "LibraryMissing", "ModelCoverage", "ModelOptions",
-           "OutOfMemory", "Pending", "Request", "Runtime", "Unsupported", "append", "attention", "cache", "default_runtime",
-           "devices", "features", "merge_states", "mla_attention", "paged_attention", "plan", "plan_model", "prewarm",
-           "set_default_runtime", "varlen_attention"]
+           "OutOfMemory", "Pending", "Request", "Runtime", "Unsupported", "cache", "default_runtime", "devices", "features",
+           "plan", "plan_model", "prewarm", "set_default_runtime"]
+__all__ += functions.__all__

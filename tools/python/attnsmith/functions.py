@@ -70,6 +70,8 @@ from .errors import InvalidRequest
 from .kernels import merge_states_views
 from .words import Consistency, KvDType, ODType, PageOrder, Precision, Rope, Window
 
+__all__ = ["append", "attention", "merge_states", "mla_attention", "paged_attention", "varlen_attention"]
+
 _MOST_STATES = 32  # that one kernel merges
 
 

@@ -16,7 +16,7 @@ from ._c_api.handles import Closable, Owner, Shared
 from ._c_api.library import Library
 from ._c_api.native_module import native, natively
 from ._tensors import frameworks, interface, views as _views
-from ._tensors.blocks import AppendBlock, AttentionBlock, MergeBlock
+from ._tensors.blocks import AttentionBlock, MergeBlock, OpBlock
 from ._tensors.frameworks import Order
 from .buffers import Buffer
 from .errors import InvalidRequest
@@ -82,9 +82,7 @@ class _CallPointer(c_void_p):
 
 @named_methods
 class Call(Owner):
-    """One launch, ready to go, made by Kernel.bind(), Kernel.bind_merge() and
-    Kernel.bind_append(). It keeps its tensors alive. It
-    holds one workspace: make one Call for each launch that is in flight at the same time. A CUDA graph that captured
+    """One launch, ready to go, made by Kernel.bind() and its siblings. It keeps its tensors alive. It holds one workspace: make one Call for each launch that is in flight at the same time. A CUDA graph that captured
     a launch uses its code and its workspace: keep the Call as long as the graph."""
 
     _another = "it holds one workspace; Kernel.bind() makes another"
@@ -356,16 +354,40 @@ class Kernel(Owner):
         tensors = (q, k, v, q_out, k_cache, v_cache, kpe, kpe_cache, slot_mapping, positions, rope_table, q_norm_weight,
                    k_norm_weight, k_scale, v_scale, q_scale, q_indptr, q_lens, None, kv_lens, page_table, page_indptr,
                    page_indices, last_page_len, table_rows)
-        framework, index, order = self._begin(*((k, "k") if q is None else (q, "q")))
+        return self._bind_op("append", tensors, max_q_len, max_kv_len, workspace)
+
+    def bind_op(self, *, workspace: Any = None, max_q_len: int = 0, max_kv_len: int = 0, **tensors: Any) -> Call:
+        """For a kernel of an op that binds tensors alone, "append" or a newer one: checks them and fixes the arguments.
+
+        tensors: by their names in C, attnsmith_OP_tensors and attnsmith_batch, as the op's own function takes them.
+        max_q_len, max_kv_len, workspace: as bind() takes them.
+
+        Raises InvalidRequest naming the tensor.
+        """
+        op = self.spec["op"]
+        if op not in abi.OP_TENSORS:
+            raise InvalidRequest("op", shown(op), f"a kernel of {' or '.join(abi.OP_TENSORS)}; bind() and bind_merge() "
+                                 "take the tensors of others")
+        fields = abi.OP_TENSORS[op].FIELDS + abi.BATCH_FIELDS
+        for name in tensors:
+            if name not in fields:
+                raise InvalidRequest(name, "a tensor", f"nothing: op {op} binds {', '.join(fields)}")
+        return self._bind_op(op, tuple(map(tensors.get, fields)), max_q_len, max_kv_len, workspace)
+
+    def _bind_op(self, op: str, tensors: Tuple[Any, ...], max_q_len: int, max_kv_len: int, workspace: Any) -> Call:
+        """`tensors`: the op's fields, then those of the batch."""
+        named = list(zip(abi.OP_TENSORS[op].FIELDS + abi.BATCH_FIELDS, tensors))
+        first = next(((tensor, name) for name, tensor in named if tensor is not None), (None, named[0][0]))
+        framework, index, order = self._begin(*first)
         views = [None if tensor is None else frameworks.of(tensor, name).view(tensor, name, order)
-                 for name, tensor in zip(abi.APPEND_FIELDS + abi.BATCH_FIELDS, tensors)]
+                 for name, tensor in named]
         data, nbytes = (0, 0) if workspace is None else _memory_of(workspace)
-        block = AppendBlock()
+        block = OpBlock(abi.OP_TENSORS[op])
         block.fill(views, fitting("max_q_len", max_q_len, c_int64), fitting("max_kv_len", max_kv_len, c_int64), data,
                    nbytes)
         out = c_void_p()
-        self._library.call(self._library.functions.attnsmith_bind_append, self._pointer, block.tensors, block.batch,
-                           None if workspace is None else block.workspace, byref(out))
+        self._library.call(getattr(self._library.functions, f"attnsmith_bind_{op}"), self._pointer, block.tensors,
+                           block.batch, None if workspace is None else block.workspace, byref(out))
         return Call(self._library, out.value or 0, framework.stream_of(index), (tensors, workspace, order.held))
 
     def _begin(self, tensor: Any, name: str = "q") -> Tuple[frameworks.Framework, int, Order]:

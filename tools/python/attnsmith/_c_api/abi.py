@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint8, c_uint16,
                     c_uint64, c_void_p)
-from typing import Any, get_args
+from typing import Any, Dict, Tuple, Type, get_args
 
 from .. import words
 
@@ -114,12 +114,20 @@ class MergeTensors(Sized):
                 ("lse", c_void_p)]
 
 
-APPEND_FIELDS = ("q", "k", "v", "q_out", "k_cache", "v_cache", "kpe", "kpe_cache", "slot_mapping", "positions",
-                 "rope_table", "q_norm_weight", "k_norm_weight", "k_scale", "v_scale", "q_scale")
+class OpTensors(Sized):
+    """What an op binds, where that is tensors alone, in the order of FIELDS."""
+
+    FIELDS: "Tuple[str, ...]"
 
 
-class AppendTensors(Sized):
-    _fields_ = _all(c_void_p, *APPEND_FIELDS)
+class AppendTensors(OpTensors):
+    FIELDS = ("q", "k", "v", "q_out", "k_cache", "v_cache", "kpe", "kpe_cache", "slot_mapping", "positions", "rope_table",
+              "q_norm_weight", "k_norm_weight", "k_scale", "v_scale", "q_scale")
+    _fields_ = _all(c_void_p, *FIELDS)
+
+
+# By their ops: attnsmith_bind_OP and attnsmith_run_OP take them.
+OP_TENSORS: "Dict[str, Type[OpTensors]]" = {"append": AppendTensors}
 
 
 class Workspace(Sized):

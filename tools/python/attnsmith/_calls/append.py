@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_int32, c_int64, c_void_p
+from ctypes import c_int32
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .._base.integers import fitting, shown
 from .._base.options import check_order
 from .._c_api import abi, requests
 from .._tensors import frameworks, views as _views
-from .._tensors.blocks import AppendBlock
-from .._tensors.frameworks import Framework, Order, Torch
+from .._tensors.frameworks import Framework, Order
 from .._tensors.views import View
 from ..errors import InvalidRequest
 from .attend import begin
 from .dispatch import Dispatch, Prepared, check_blocks, index_kind_of
 from .forms import alignment_of
+from .ops import launch_op
 from .outputs import dtype_of
-from .workspaces import torch_memory
 
-_FIELDS = abi.APPEND_FIELDS + abi.BATCH_FIELDS
+_FIELDS = abi.AppendTensors.FIELDS + abi.BATCH_FIELDS
 _AT = {name: place for place, name in enumerate(_FIELDS)}
-_LENGTHS = range(len(abi.APPEND_FIELDS), len(_FIELDS))
+_LENGTHS = range(len(abi.AppendTensors.FIELDS), len(_FIELDS))
 _SCALES = ("k_scale", "v_scale", "q_scale")
 _OF_TOKENS = ("slot_mapping", "positions")  # one of each token
 _ALIGNED = [_AT[name] for name in ("q", "k", "v", "q_out", "k_cache", "v_cache", "kpe", "kpe_cache", "q_norm_weight",
@@ -73,7 +72,7 @@ def _run(dispatch: Dispatch, framework: Framework, index: int, order: Order, ten
     status = None
     if return_status:
         status = framework.empty(like, (), _views.INT32, dispatch.runtime.allocate, index)
-    _launch(dispatch, framework, index, order, entry, views, bounds, status)
+    launch_op(dispatch, "append", framework, index, order, entry, views, bounds, status)
     if order.held or not framework.ordered:
         dispatch.settle(index, order.stream)
     result = framework.result(q_out) if made else q_out
@@ -272,40 +271,3 @@ def _scaled_by(scale: View, cache: View) -> str:
     if len(scale[1]) > 1:
         return "token_head" if len(scale[1]) < len(cache[1]) else "block128"
     return "tensor" if tuple(scale[1]) == (1,) else "head"
-
-
-def _launch(dispatch: Dispatch, framework: Framework, index: int, order: Order, entry: Prepared,
-            views: List[Optional[View]], bounds: Tuple[int, int], status: Any) -> None:
-    block = AppendBlock()
-    nbytes = abi.WORKSPACE_ZEROED_BYTES
-    if isinstance(framework, Torch) and framework.is_capturing() \
-            and not dispatch.workspaces.serves_capture(index, order.stream, nbytes):
-        memory, data = torch_memory(framework, nbytes, index)
-        _enqueue(dispatch, entry, block, views, bounds, data, nbytes, order, status)
-        del memory  # behind the launch, in the graph's own pool
-        return
-    workspace = dispatch.workspaces.of(index, order.stream)
-    with workspace.lock:
-        if workspace.nbytes < nbytes:
-            dispatch.workspaces.grow(workspace, nbytes, framework, index, order.stream)
-        _enqueue(dispatch, entry, block, views, bounds, workspace.data, workspace.nbytes, order, status)
-
-
-def _enqueue(dispatch: Dispatch, entry: Prepared, block: AppendBlock, views: List[Optional[View]],
-             bounds: Tuple[int, int], data: int, nbytes: int, order: Order, status: Any) -> None:
-    functions = dispatch.library.functions
-    block.fill(views, fitting("max_q_len", bounds[0], c_int64), fitting("max_kv_len", bounds[1], c_int64), data, nbytes)
-    arguments = (entry.pointer, block.tensors, block.batch, block.workspace)
-    if status is None:
-        code = functions.attnsmith_run_append(*arguments, order.stream, block.error)
-    else:
-        word = frameworks.of(status, "status").view(status, "status", order)[0]
-        call = c_void_p()
-        code = functions.attnsmith_bind_append(*arguments, byref(call), block.error)
-        if not code:
-            code = (functions.attnsmith_call_clear_status(call, order.stream, block.error)
-                    or functions.attnsmith_launch(call, order.stream, block.error)
-                    or functions.attnsmith_call_copy_status(call, word, order.stream, block.error))
-        functions.attnsmith_call_free(call)
-    if code:
-        raise dispatch.library.error(code, block.failure())

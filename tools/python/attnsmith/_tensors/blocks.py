@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from struct import Struct
-from typing import Optional, Sequence
+from typing import Optional, Sequence, Type
 
 from .._c_api import abi
 from ..errors import InvalidRequest
@@ -114,26 +114,24 @@ class MergeBlock(Block):
         self._pack(self._memory, 0, 48, self.states, arrays, arrays + 8 * self.states, at_o, at_lse, *states, 0)
 
 
-_APPEND_COUNT = len(abi.APPEND_FIELDS)
-# attnsmith_append_tensors, attnsmith_batch, attnsmith_workspace and the error.
-_APPEND = Struct(f"{1 + _APPEND_COUNT}Q 9Q2qQ 3Q Q")
-_APPEND_BYTES = ctypes.sizeof(abi.AppendTensors)
+class OpBlock(Block):
+    """The arguments of attnsmith_bind_OP and attnsmith_run_OP, of an op of abi.OP_TENSORS."""
 
+    __slots__ = ("tensors", "batch", "workspace", "_count", "_pack")
 
-class AppendBlock(Block):
-    """The arguments of attnsmith_bind_append and attnsmith_run_append."""
-
-    __slots__ = ("tensors", "batch", "workspace")
-
-    def __init__(self) -> None:
-        super().__init__(_APPEND.size - 8, _APPEND_COUNT + len(abi.BATCH_FIELDS))
+    def __init__(self, struct: Type[abi.OpTensors]) -> None:
+        count = len(struct.FIELDS)
+        # The op's tensors, attnsmith_batch, attnsmith_workspace and the error.
+        layout = Struct(f"{1 + count}Q 9Q2qQ 3Q Q")
+        super().__init__(layout.size - 8, count + len(abi.BATCH_FIELDS))
         self.tensors = self.address
-        self.batch = self.tensors + _APPEND_BYTES
+        self.batch = self.tensors + ctypes.sizeof(struct)
         self.workspace = self.batch + _BATCH_BYTES
+        self._count, self._pack = count, layout.pack_into
 
     def fill(self, views: Sequence[Optional[View]], max_q_len: int, max_kv_len: int, workspace: int,
              workspace_bytes: int) -> None:
-        """`views`: the fields of attnsmith_append_tensors, then those of attnsmith_batch."""
+        """`views`: the op's fields, then those of attnsmith_batch."""
         *at, table_rows = self.put(views)
-        _APPEND.pack_into(self._memory, 0, _APPEND_BYTES, *at[:_APPEND_COUNT], _BATCH_BYTES, *at[_APPEND_COUNT:],
-                          max_q_len, max_kv_len, table_rows, _WORKSPACE_BYTES, workspace, workspace_bytes, 0)
+        self._pack(self._memory, 0, self.batch - self.tensors, *at[:self._count], _BATCH_BYTES, *at[self._count:],
+                   max_q_len, max_kv_len, table_rows, _WORKSPACE_BYTES, workspace, workspace_bytes, 0)
