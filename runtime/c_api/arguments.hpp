@@ -46,8 +46,8 @@ bool flag(std::string_view name, std::string_view field, std::int32_t value);
 std::int32_t count(std::string_view name, std::string_view field, std::int32_t value);
 void check_reserved(std::string_view name, std::int32_t value);
 
-// Bytes of each struct in version 1 of the ABI. Fields are only ever added, at the end: a caller's struct has
-// at least these, and at most what this library knows.
+// Bytes of each struct in version 1 of the ABI; of an op's structs in its file of ops/. Fields are only ever
+// added, at the end: a caller's struct has at least these, and at most what this library knows.
 template <typename Struct>
 inline constexpr std::size_t kFirstSize = 0;
 template <>
@@ -59,28 +59,16 @@ inline constexpr std::size_t kFirstSize<attnsmith_runtime_options> = 80;
 template <>
 inline constexpr std::size_t kFirstSize<attnsmith_prewarm_options> = 32;
 template <>
-inline constexpr std::size_t kFirstSize<attnsmith_tensors> = 64;
-template <>
 inline constexpr std::size_t kFirstSize<attnsmith_batch> = 88;
 template <>
-inline constexpr std::size_t kFirstSize<attnsmith_merge_tensors> = 48;
-template <>
-inline constexpr std::size_t kFirstSize<attnsmith_append_tensors> = 136;
-template <>
 inline constexpr std::size_t kFirstSize<attnsmith_workspace> = 24;
-template <>
-inline constexpr std::size_t kFirstSize<attnsmith_tensor_addresses> = 64;
 
 static_assert(sizeof(attnsmith_spec) > kFirstSize<attnsmith_spec>);
 static_assert(sizeof(attnsmith_sizes) == kFirstSize<attnsmith_sizes>);
 static_assert(sizeof(attnsmith_runtime_options) > kFirstSize<attnsmith_runtime_options>);
 static_assert(sizeof(attnsmith_prewarm_options) > kFirstSize<attnsmith_prewarm_options>);
-static_assert(sizeof(attnsmith_tensors) > kFirstSize<attnsmith_tensors>);
 static_assert(sizeof(attnsmith_batch) > kFirstSize<attnsmith_batch>);
-static_assert(sizeof(attnsmith_merge_tensors) == kFirstSize<attnsmith_merge_tensors>);
-static_assert(sizeof(attnsmith_append_tensors) == kFirstSize<attnsmith_append_tensors>);
 static_assert(sizeof(attnsmith_workspace) == kFirstSize<attnsmith_workspace>);
-static_assert(sizeof(attnsmith_tensor_addresses) > kFirstSize<attnsmith_tensor_addresses>);
 
 void check_size(std::string_view name, std::size_t size, std::size_t least, std::size_t most);
 

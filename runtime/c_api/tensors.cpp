@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <span>
 #include <string>
 
 #include "c_api/arguments.hpp"
@@ -88,18 +87,6 @@ void* read_data(const Tensor& tensor, const attnsmith_dl_tensor& given, std::str
     return reinterpret_cast<void*>(address);
 }
 
-std::vector<Tensor> read_states(const attnsmith_dl_tensor* const* states, std::size_t count,
-                                std::string_view name, int device) {
-    const std::span<const attnsmith_dl_tensor* const> given = list(states, count, name);
-    std::vector<Tensor> tensors;
-    tensors.reserve(given.size());
-    for (const attnsmith_dl_tensor* const state : given) {
-        const std::string item = fmt::format("{}[{}]", name, tensors.size());
-        tensors.push_back(read_tensor(&required(state, item), item, device));
-    }
-    return tensors;
-}
-
 }  // namespace
 
 Tensor read_tensor(const attnsmith_dl_tensor* given, std::string_view name, int device) {
@@ -111,21 +98,6 @@ Tensor read_tensor(const attnsmith_dl_tensor* given, std::string_view name, int 
     read_strides(tensor, *given, name);
     tensor.data = read_data(tensor, *given, name);
     return tensor;
-}
-
-AttentionTensors read_tensors(const attnsmith_tensors* given, int device) {
-    const attnsmith_tensors c = read_struct(given, "tensors");
-    return {.q = read_tensor(c.q, "q", device),
-            .k = read_tensor(c.k, "k", device),
-            .v = read_tensor(c.v, "v", device),
-            .o = read_tensor(c.o, "o", device),
-            .lse = read_tensor(c.lse, "lse", device),
-            .sinks = read_tensor(c.sinks, "sinks", device),
-            .alibi_slopes = read_tensor(c.alibi_slopes, "alibi_slopes", device),
-            .q_pe = read_tensor(c.q_pe, "q_pe", device),
-            .kpe = read_tensor(c.kpe, "kpe", device),
-            .k_scale = read_tensor(c.k_scale, "k_scale", device),
-            .v_scale = read_tensor(c.v_scale, "v_scale", device)};
 }
 
 Batch read_batch(const attnsmith_batch* given, int device) {
@@ -148,34 +120,6 @@ Workspace read_workspace(const attnsmith_workspace* given) {
     const attnsmith_workspace c = read_struct(given, "workspace");
     required(static_cast<char*>(c.data), "workspace.data");
     return {.data = c.data, .bytes = c.bytes};
-}
-
-MergeTensors read_merge_tensors(const attnsmith_merge_tensors* given, int device) {
-    const attnsmith_merge_tensors c = read_struct(given, "tensors");
-    return {.o_states = read_states(c.o_states, c.state_count, "o_states", device),
-            .lse_states = read_states(c.lse_states, c.state_count, "lse_states", device),
-            .o = read_tensor(c.o, "o", device),
-            .lse = read_tensor(c.lse, "lse", device)};
-}
-
-AppendTensors read_append_tensors(const attnsmith_append_tensors* given, int device) {
-    const attnsmith_append_tensors c = read_struct(given, "tensors");
-    return {.q = read_tensor(c.q, "q", device),
-            .k = read_tensor(c.k, "k", device),
-            .v = read_tensor(c.v, "v", device),
-            .q_out = read_tensor(c.q_out, "q_out", device),
-            .k_cache = read_tensor(c.k_cache, "k_cache", device),
-            .v_cache = read_tensor(c.v_cache, "v_cache", device),
-            .kpe = read_tensor(c.kpe, "kpe", device),
-            .kpe_cache = read_tensor(c.kpe_cache, "kpe_cache", device),
-            .slot_mapping = read_tensor(c.slot_mapping, "slot_mapping", device),
-            .positions = read_tensor(c.positions, "positions", device),
-            .rope_table = read_tensor(c.rope_table, "rope_table", device),
-            .q_norm_weight = read_tensor(c.q_norm_weight, "q_norm_weight", device),
-            .k_norm_weight = read_tensor(c.k_norm_weight, "k_norm_weight", device),
-            .k_scale = read_tensor(c.k_scale, "k_scale", device),
-            .v_scale = read_tensor(c.v_scale, "v_scale", device),
-            .q_scale = read_tensor(c.q_scale, "q_scale", device)};
 }
 
 }  // namespace attnsmith::c_api

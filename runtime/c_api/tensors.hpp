@@ -13,11 +13,8 @@ namespace attnsmith::c_api {
 // tensor. What is checked here is the description itself; that it fits its role is checked where it is bound.
 Tensor read_tensor(const attnsmith_dl_tensor* given, std::string_view name, int device);
 
-AttentionTensors read_tensors(const attnsmith_tensors* given, int device);
 Batch read_batch(const attnsmith_batch* given, int device);  // null: the default
 Workspace read_workspace(const attnsmith_workspace* given);
-
-MergeTensors read_merge_tensors(const attnsmith_merge_tensors* given, int device);
-AppendTensors read_append_tensors(const attnsmith_append_tensors* given, int device);
+inline Stream stream_of(void* stream) { return static_cast<Stream>(stream); }
 
 }  // namespace attnsmith::c_api

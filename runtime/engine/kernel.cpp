@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <mutex>
 #include <optional>
-#include <variant>
 
 #include "abi/attention_arguments.h"
 #include "attnsmith/runtime.hpp"
@@ -84,8 +83,8 @@ std::shared_ptr<Call::Impl> Call::Impl::of(const std::shared_ptr<const Kernel::I
         call->take_workspace(given, static_cast<std::size_t>(bytes));
         if (given != nullptr) ops::check_workspace(plan.problem, call->workspace, bytes, operands);
     }
-    if (const auto* const attention = std::get_if<problem::AttentionOperands>(&operands))
-        call->operands.emplace(plan.problem, attention->tensors, attention->batch, call->workspace,
+    if (operands.holds<AttentionTensors>())
+        call->operands.emplace(plan.problem, operands.as<AttentionTensors>(), operands.batch, call->workspace,
                                launch.workspace.bytes);
     call->add_steps(planner::context_of(plan, shape, launch), {operands, call->workspace}, launch);
     return call;
@@ -256,32 +255,16 @@ std::size_t Kernel::workspace_bytes(std::int64_t batch, std::int64_t q_tokens,
 }
 
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch) const {
-    Call call;
-    call.impl_ = Call::Impl::of(impl_, problem::AttentionOperands{tensors, batch}, nullptr);
-    return call;
+    return bind_tensors(&tensors, batch, nullptr);
 }
 
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const {
-    Call call;
-    call.impl_ = Call::Impl::of(impl_, problem::AttentionOperands{tensors, batch}, &workspace);
-    return call;
+    return bind_tensors(&tensors, batch, &workspace);
 }
 
-Call Kernel::bind(const AppendTensors& tensors, const Batch& batch) const {
+Call Kernel::bind_tensors(OpTensors tensors, const Batch& batch, const Workspace* workspace) const {
     Call call;
-    call.impl_ = Call::Impl::of(impl_, problem::AppendOperands{tensors, batch}, nullptr);
-    return call;
-}
-
-Call Kernel::bind(const AppendTensors& tensors, const Batch& batch, Workspace workspace) const {
-    Call call;
-    call.impl_ = Call::Impl::of(impl_, problem::AppendOperands{tensors, batch}, &workspace);
-    return call;
-}
-
-Call Kernel::bind(const MergeTensors& tensors) const {
-    Call call;
-    call.impl_ = Call::Impl::of(impl_, problem::MergeOperands{tensors}, nullptr);
+    call.impl_ = Call::Impl::of(impl_, {tensors, batch}, workspace);
     return call;
 }
 

@@ -107,7 +107,8 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
                                             const QueryTiles& tiles) {
     const AttentionSpec& spec = context.problem.spec;
     const problem::BoundShape& shape = context.shape;
-    const auto& [tensors, batch] = binding.as<problem::AttentionOperands>();
+    const auto& tensors = binding.operands.as<AttentionTensors>();
+    const Batch& batch = binding.operands.batch;
     abi::AttentionArguments a{};
     a.q = tensors.q.data;
     const bool latent = problem::is_latent(spec);

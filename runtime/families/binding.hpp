@@ -10,7 +10,6 @@
 #include <optional>
 #include <span>
 #include <type_traits>
-#include <variant>
 #include <vector>
 
 #include "attnsmith/batch.hpp"
@@ -22,12 +21,6 @@ namespace attnsmith::families {
 struct Binding {
     const problem::Operands& operands;
     void* workspace = nullptr;
-
-    // REQUIRES: they are of an op that binds these.
-    template <class Bound>
-    const Bound& as() const {
-        return std::get<Bound>(operands);
-    }
 };
 
 // A struct of abi/ as bytes, at a multiple of 64, which tensor maps need.

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <variant>
 
 #include "attnsmith/error.hpp"
 #include "ops/operands.hpp"
@@ -22,9 +21,9 @@ struct TooLarge {
     std::int64_t tile_rows;    // of the main step's kernel
 };
 
-template <class Bound>
+template <TensorsOfOp Tensors>
 bool takes(const Operands& operands) {
-    return std::holds_alternative<Bound>(operands);
+    return operands.holds<Tensors>();
 }
 
 struct OpTraits {

@@ -9,7 +9,7 @@
 
 namespace attnsmith::ops {
 
-using problem::AppendOperands, problem::AttentionOperands, problem::MergeOperands, problem::Operands;
+using problem::Operands;
 
 // Throws InvalidRequest naming the tensor ("k.strides[2]", "o_states[3].shape[0]", "batch.kv_lens", ...),
 // what it has and what is accepted; or "op", for operands of another op than the problem's.

@@ -14,6 +14,20 @@ enum class Role : std::uint8_t {
     append         // of op append: writes new tokens into a cache
 };
 
-std::string_view to_string(Role role);  // as plans call it: "attention", "widen", "merge", "append"
+// As plans call it.
+constexpr std::string_view to_string(Role role) {
+    switch (role) {
+        case Role::attention:
+            return "attention";
+        case Role::widen:
+            return "widen";
+        case Role::merge_splits:
+        case Role::merge_states:
+            return "merge";
+        case Role::append:
+            return "append";
+    }
+    return "?";
+}
 
 }  // namespace attnsmith::problem

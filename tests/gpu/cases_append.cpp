@@ -582,12 +582,12 @@ std::string replayed_checks(const Context& context) {
     const Buffer v_cache = context.runtime.allocate(kTokens * 2 * 64 * 2);
     Buffer slots = context.runtime.allocate(kTokens * sizeof(std::int32_t));
     const auto row = Tensor::contiguous(rows.data(), DType::bf16, {kTokens, 2, 64});
-    const Call call =
-        kernel.bind({.k = row,
-                     .v = row,
-                     .k_cache = Tensor::contiguous(k_cache.data(), DType::bf16, {1, kTokens, 2, 64}),
-                     .v_cache = Tensor::contiguous(v_cache.data(), DType::bf16, {1, kTokens, 2, 64}),
-                     .slot_mapping = Tensor::contiguous(slots.data(), DType::i32, {kTokens})});
+    const Call call = kernel.bind(
+        AppendTensors{.k = row,
+                      .v = row,
+                      .k_cache = Tensor::contiguous(k_cache.data(), DType::bf16, {1, kTokens, 2, 64}),
+                      .v_cache = Tensor::contiguous(v_cache.data(), DType::bf16, {1, kTokens, 2, 64}),
+                      .slot_mapping = Tensor::contiguous(slots.data(), DType::i32, {kTokens})});
     std::vector<std::int32_t> mapping(kTokens);
     const auto upload = [&] { slots.upload(mapping.data(), mapping.size() * sizeof(std::int32_t)); };
     std::iota(mapping.begin(), mapping.end(), 0);
@@ -616,11 +616,11 @@ std::string what_a_call_says(const Context& context) {
         return Tensor::contiguous(static_cast<std::byte*>(memory.data()) + place * 8192, dtype, shape);
     };
     const Tensor row = at(0, DType::bf16, {0, 2, 64}), slots = at(1, DType::i32, {0});
-    const Call none = kernel.bind({.k = row,
-                                   .v = row,
-                                   .k_cache = at(2, DType::bf16, {1, 4, 2, 64}),
-                                   .v_cache = at(3, DType::bf16, {1, 4, 2, 64}),
-                                   .slot_mapping = slots});
+    const Call none = kernel.bind(AppendTensors{.k = row,
+                                                .v = row,
+                                                .k_cache = at(2, DType::bf16, {1, 4, 2, 64}),
+                                                .v_cache = at(3, DType::bf16, {1, 4, 2, 64}),
+                                                .slot_mapping = slots});
     none.launch();
     if (none.status()) return "the status of no tokens is not clear";
     if (none.describe() != "nothing to launch") return "0 tokens: " + none.describe();

@@ -123,7 +123,8 @@ void set_scale(abi::AppendRows& rows, const Tensor& scale, const AttentionSpec& 
 
 // Whether tokens are all in a row, as check_operands() has found.
 bool are_in_a_row(const Binding& binding, const AttentionSpec& spec) {
-    const auto& [tensors, batch] = binding.as<problem::AppendOperands>();
+    const auto& tensors = binding.operands.as<AppendTensors>();
+    const Batch& batch = binding.operands.batch;
     if (spec.slots == Slots::table) return static_cast<bool>(batch.q_indptr);
     if (tensors.q) return tensors.q.rank != 4;
     if (!problem::is_latent(spec)) return tensors.k.rank != 4;
@@ -170,7 +171,7 @@ void set_latents(abi::AppendArguments& a, const AppendTensors& tensors, const At
 }
 
 void set_lengths(abi::AttentionArguments& a, const LaunchContext& context, const Binding& binding) {
-    const Batch& batch = binding.as<problem::AppendOperands>().batch;
+    const Batch& batch = binding.operands.batch;
     const problem::BoundShape& shape = context.shape;
     a.q_indptr = batch.q_indptr.data;
     a.q_lens = batch.q_lens.data;
@@ -270,7 +271,7 @@ std::int64_t items(const KernelConfig& config, const LaunchContext& context) {
 abi::AppendArguments append_arguments(const KernelConfig& config, const LaunchContext& context,
                                       const Binding& binding) {
     const AttentionSpec& spec = context.problem.spec;
-    const AppendTensors& tensors = binding.as<problem::AppendOperands>().tensors;
+    const AppendTensors& tensors = binding.operands.as<AppendTensors>();
     const bool in_a_row = are_in_a_row(binding, spec);
     const Division division = divide(config.as<Kernel>(), context);
     abi::AppendArguments a{};

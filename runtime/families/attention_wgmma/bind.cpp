@@ -158,7 +158,7 @@ Bound bind(const KernelConfig& config, const LaunchContext& context, const Bindi
     const AttentionSpec& spec = context.problem.spec;
     abi::PersistentArguments arguments{};
     abi::AttentionArguments& a = arguments.attention;
-    const AttentionTensors& tensors = binding.as<problem::AttentionOperands>().tensors;
+    const AttentionTensors& tensors = binding.operands.as<AttentionTensors>();
     a = attention_arguments(context, binding, schedule.tiles);
     arguments.kv_head_shares = static_cast<std::int32_t>(schedule.tiling.shares);
     arguments.whole_group = a.group;

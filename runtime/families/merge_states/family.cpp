@@ -67,7 +67,7 @@ class MergeStates final : public Family {
     }
 
     Bound bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const override {
-        const MergeTensors& tensors = binding.as<problem::MergeOperands>().tensors;
+        const MergeTensors& tensors = binding.operands.as<MergeTensors>();
         static_assert(abi::kMaxMergeStates == MergeTensors::kMaxStates);
         abi::MergeArguments a{};
         for (std::size_t i = 0; i < tensors.o_states.size(); ++i) {

@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "attnsmith/tensor.hpp"
@@ -65,7 +67,7 @@ struct TensorAddresses {
 // What Op::merge binds. State s is what attention over the s-th set of keys gave: o_states[s] and
 // lse_states[s]. A row whose lse is -inf contributes nothing, whatever its o holds; rows with nothing but
 // such give o = 0 and lse = -inf; a NaN in lse makes the row NaN. Each tensor has strides of its own; the
-// last of o and of the o_states is 1.
+// last of o and of the o_states is 1. The Batch is empty, and no workspace is needed.
 struct MergeTensors {
     static constexpr std::size_t kMaxStates = 32;  // of one call; more are merged in steps
 
@@ -78,7 +80,10 @@ struct MergeTensors {
 // What Op::append binds: the rows of new tokens, and where they go. Tokens are [batch, q_len] or, all in a
 // row, [tokens]; of all inputs alike. Any strides but the last, which is 1: views of a fused tensor of q, k
 // and v will do. q may be absent, with q_out (layers that only fill a cache), or k and v, with their caches
-// (layers that read another's). A token is written wholly or not at all, its q as well.
+// (layers that read another's). A token is written wholly or not at all, its q as well. The Batch is empty
+// with Slots::mapping; with Slots::table it has the lengths and the pages, and q alone needs the same
+// lengths, by which it is rotated. The workspace is kWorkspaceZeroedBytes long and holds the status alone:
+// launches that run at the same time may share one.
 struct AppendTensors {
     // [..., q_heads, head_dim_qk]; of latents [..., q_heads, head_dim_kpe], the columns of the position
     // alone, such as a view of a wider q.
@@ -121,6 +126,11 @@ struct AppendTensors {
     Tensor v_scale{};  // as k_scale, of v
     Tensor q_scale{};  // f32 [1], optional, of a q_dtype of 8 bits
 };
+
+// The tensors of one op, whichever it is.
+using OpTensors = std::variant<const AttentionTensors*, const MergeTensors*, const AppendTensors*>;
+template <class Tensors>
+concept TensorsOfOp = std::is_constructible_v<OpTensors, const Tensors*>;
 
 // Lengths on the device, dtype AttentionSpec::index_dtype, contiguous. A length beyond its bound is clamped
 // and reported by Call::status(); no value on the device makes a kernel touch memory outside the tensors.

@@ -295,19 +295,21 @@ class ATTNSMITH_API Kernel {
 
     // Checks the tensors against the spec and fixes the arguments. Throws InvalidRequest naming the tensor's
     // field. May be done while a stream is being captured, by this thread or another: nothing of it is
-    // captured. Waits for no stream of the caller's. The first of these allocates a workspace, which the Call
+    // captured. Waits for no stream of the caller's. A bind without a workspace allocates one, which the Call
     // owns; where RuntimeOptions has no `free`, freeing it waits for the device, as cuMemFree does.
-    Call bind(const AttentionTensors& tensors, const Batch& batch) const;
-    // The same with the caller's workspace. Throws InvalidRequest where it is null, too small or misaligned.
+    Call bind(const AttentionTensors& tensors, const Batch& batch = {}) const;
+    // Binds with the caller's workspace. Throws InvalidRequest where it is null, too small or misaligned.
     Call bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const;
-    Call bind(const MergeTensors& tensors) const;  // of Op::merge; needs no workspace
-    // The kernel is one of Op::append. `batch` is empty with Slots::mapping. With Slots::table it has the
-    // lengths and the pages; q alone needs the same lengths, by which it is rotated. The workspace is
-    // kWorkspaceZeroedBytes long and holds the status alone: launches that run at the same time may share
-    // one.
-    Call bind(const AppendTensors& tensors, const Batch& batch = {}) const;
-    // The same with the caller's workspace. Throws InvalidRequest where it is null, too small or misaligned.
-    Call bind(const AppendTensors& tensors, const Batch& batch, Workspace workspace) const;
+    // Binds the tensors of another op, such as MergeTensors. What of `batch` counts is said at their struct.
+    template <TensorsOfOp Tensors>
+    Call bind(const Tensors& tensors, const Batch& batch = {}) const {
+        return bind_tensors(&tensors, batch, nullptr);
+    }
+    // Binds the tensors of another op with the caller's workspace. One that needs none leaves it alone.
+    template <TensorsOfOp Tensors>
+    Call bind(const Tensors& tensors, const Batch& batch, Workspace workspace) const {
+        return bind_tensors(&tensors, batch, &workspace);
+    }
 
     const AttentionSpec& spec() const;  // normalised
     int device() const;                 // ordinal
@@ -321,6 +323,8 @@ class ATTNSMITH_API Kernel {
   private:
     friend class KernelSet;
     friend class Runtime;
+
+    Call bind_tensors(OpTensors tensors, const Batch& batch, const Workspace* workspace) const;
 
     std::shared_ptr<const Impl> impl_;
 };

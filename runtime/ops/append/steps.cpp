@@ -17,7 +17,7 @@ InvalidRequest too_large(const TooLarge& launch) {
 
 constinit const OpTraits kOp{.request = &kRequest,
                              .tensors = "AppendTensors",
-                             .takes = takes<AppendOperands>,
+                             .takes = takes<AppendTensors>,
                              .check_tensors = check_tensors,
                              .check_workspace = check_workspace,
                              .steps = kSteps,

@@ -54,7 +54,7 @@ class AppendChecker {
         if (by_table())
             check_batch();
         else
-            refuse_batch();
+            batch_.refuse_all(max_q_len_, max_kv_len_, "slots table, and the spec's slots is mapping");
         check_places();
         check_rope();
         check_weight(q_norm_weight_, spec_.q_norm && has_q(), "q", {spec_.head_dim_qk, "head_dim_qk"});
@@ -237,16 +237,6 @@ class AppendChecker {
             check_shape(named, {outer, tokens, heads, columns});
         check_operand(named, spec_);
         check_output_elements(named);
-    }
-
-    void refuse_batch() const {
-        for (const Named* named : batch_.all())
-            refuse_extra(*named, "slots table, and the spec's slots is mapping");
-        for (const auto& [field, value] :
-             {std::pair("batch.max_q_len", max_q_len_), {"batch.max_kv_len", max_kv_len_}})
-            if (value != 0)
-                refuse(field, std::to_string(value),
-                       "0: it belongs to slots table, and the spec's slots is mapping");
     }
 
     void check_batch() {
@@ -443,12 +433,14 @@ class AppendChecker {
 }  // namespace
 
 BoundShape check_tensors(const Problem& problem, const Operands& operands) {
-    const auto& [tensors, batch] = std::get<AppendOperands>(operands);
+    const auto& tensors = operands.as<AppendTensors>();
+    const Batch& batch = operands.batch;
     return AppendChecker(problem, tensors, batch).check();
 }
 
 void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const Operands& operands) {
-    const auto& [tensors, batch] = std::get<AppendOperands>(operands);
+    const auto& tensors = operands.as<AppendTensors>();
+    const Batch& batch = operands.batch;
     AppendChecker(problem, tensors, batch).refuse_shared({"workspace.data", workspace_tensor(data, bytes)});
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "problem/tensors/batch_tensors.hpp"
 #include "problem/tensors/overlap.hpp"
 #include "problem/tensors/tensor_checks.hpp"
 
@@ -104,7 +105,10 @@ class MergeChecker {
 }  // namespace
 
 BoundShape check_tensors(const Problem& problem, const Operands& operands) {
-    return MergeChecker(problem.spec, std::get<MergeOperands>(operands).tensors).check();
+    const Batch& batch = operands.batch;
+    BatchTensors(problem.spec, batch)
+        .refuse_all(batch.max_q_len, batch.max_kv_len, "ops with keys; merge has none");
+    return MergeChecker(problem.spec, operands.as<MergeTensors>()).check();
 }
 
 }  // namespace attnsmith::ops::merge

@@ -29,9 +29,9 @@ const OpTraits* find(Op op) {
 const OpTraits& op_traits(Op op) { return *find(op); }
 
 problem::BoundShape check_operands(const problem::Problem& problem, const Operands& operands) {
-    const Op op = problem::op_request(problem.spec.op).op;
-    const OpTraits& planned = op_traits(op);
-    if (planned.takes(operands)) return planned.check_tensors(problem, operands);
+    const Op op = problem.spec.op;
+    if (const OpTraits& planned = op_traits(op); planned.takes(operands))
+        return planned.check_tensors(problem, operands);
     const auto bound =
         std::ranges::find_if(kOps, [&](const OpTraits* other) { return other->takes(operands); });
     throw InvalidRequest("op", std::string(to_string(op)),

@@ -1,6 +1,10 @@
 #include "problem/tensors/batch_tensors.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "problem/limits.hpp"
 
@@ -73,6 +77,13 @@ void BatchTensors::check_compressed_pages(BoundShape& shape) const {
 std::array<const Named*, 9> BatchTensors::all() const {
     return {&q_indptr,   &q_lens,      &kv_indptr,    &kv_lens,      &page_table,
             &table_rows, &page_indptr, &page_indices, &last_page_len};
+}
+
+void BatchTensors::refuse_all(std::int64_t max_q_len, std::int64_t max_kv_len, std::string_view owner) const {
+    for (const Named* named : all()) refuse_extra(*named, owner);
+    for (const auto& [field, value] :
+         {std::pair("batch.max_q_len", max_q_len), {"batch.max_kv_len", max_kv_len}})
+        if (value != 0) refuse(field, std::to_string(value), fmt::format("0: it belongs to {}", owner));
 }
 
 }  // namespace attnsmith::problem

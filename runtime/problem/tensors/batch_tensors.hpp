@@ -23,6 +23,9 @@ struct BatchTensors {
     void check_pages(std::string_view lengths, BoundShape& shape) const;
 
     std::array<const Named*, 9> all() const;
+    // Throws InvalidRequest where one of them is given, or one of these bounds. `owner`: what they belong to,
+    // for messages.
+    void refuse_all(std::int64_t max_q_len, std::int64_t max_kv_len, std::string_view owner) const;
 
     const AttentionSpec& spec;
     const Named q_indptr, q_lens, kv_indptr, kv_lens;

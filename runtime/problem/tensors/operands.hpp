@@ -1,4 +1,4 @@
-// What a caller binds, by op; and the tensors whose addresses a launch may state anew.
+// What a caller binds; and the tensors whose addresses a launch may state anew.
 #pragma once
 
 #include <array>
@@ -11,19 +11,21 @@
 
 namespace attnsmith::problem {
 
-// As its op takes it. The tensors outlive it.
-struct AttentionOperands {
-    const AttentionTensors& tensors;
+// The tensors and the batch outlive it.
+struct Operands {
+    OpTensors tensors;
     const Batch& batch;
+
+    template <TensorsOfOp Tensors>
+    bool holds() const {
+        return std::holds_alternative<const Tensors*>(tensors);
+    }
+    // REQUIRES: holds<Tensors>()
+    template <TensorsOfOp Tensors>
+    const Tensors& as() const {
+        return *std::get<const Tensors*>(tensors);
+    }
 };
-struct MergeOperands {
-    const MergeTensors& tensors;
-};
-struct AppendOperands {
-    const AppendTensors& tensors;
-    const Batch& batch;
-};
-using Operands = std::variant<AttentionOperands, MergeOperands, AppendOperands>;
 
 enum class Operand : std::uint8_t { q, k, v, q_pe, kpe, o, lse, sinks, alibi_slopes, k_scale, v_scale };
 inline constexpr std::size_t kOperands = 11;

@@ -55,13 +55,13 @@ TEST_CASE("a model's prewarmed appends are bound without compiling", "[engine][a
     CHECK_NOTHROW(serving.prepare(alone, {}));
     fake().param_bytes = sizeof(abi::AppendArguments);
     CHECK_NOTHROW(serving.prepare(alone, {})
-                      .bind({.k = at(1, DType::bf16, {5, 8, 128}),
-                             .v = at(2, DType::bf16, {5, 8, 128}),
-                             .k_cache = at(3, DType::bf16, {9, 16, 8, 128}),
-                             .v_cache = at(4, DType::bf16, {9, 16, 8, 128}),
-                             .slot_mapping = at(5, DType::i64, {5}),
-                             .positions = at(6, DType::i64, {5}),
-                             .rope_table = at(7, DType::bf16, {500, 128})})
+                      .bind(AppendTensors{.k = at(1, DType::bf16, {5, 8, 128}),
+                                          .v = at(2, DType::bf16, {5, 8, 128}),
+                                          .k_cache = at(3, DType::bf16, {9, 16, 8, 128}),
+                                          .v_cache = at(4, DType::bf16, {9, 16, 8, 128}),
+                                          .slot_mapping = at(5, DType::i64, {5}),
+                                          .positions = at(6, DType::i64, {5}),
+                                          .rope_table = at(7, DType::bf16, {500, 128})})
                       .launch());
     AttentionSpec other = asked(Slots::mapping);
     other.rope = Rope::interleaved;

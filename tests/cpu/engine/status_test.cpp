@@ -78,9 +78,9 @@ Call bound(const Kernel& kernel) {
 
 Call bound_merge(Runtime& runtime) {
     const Kernel kernel = runtime.prepare({.op = Op::merge, .head_dim_vo = 64, .q_heads = 3}, {});
-    return kernel.bind({.o_states = {at(1, DType::bf16, {5, 3, 64})},
-                        .lse_states = {at(2, DType::f32, {5, 3})},
-                        .o = at(4, DType::bf16, {5, 3, 64})});
+    return kernel.bind(MergeTensors{.o_states = {at(1, DType::bf16, {5, 3, 64})},
+                                    .lse_states = {at(2, DType::f32, {5, 3})},
+                                    .o = at(4, DType::bf16, {5, 3, 64})});
 }
 
 // Where the kernels of the call find the workspace.

@@ -31,7 +31,9 @@ struct Setup {
         tensors.lse = at(201, DType::f32, {11, 8});
         return tensors;
     }
-    BoundShape check() const { return ops::check_operands(validate(spec, {}), MergeOperands{tensors}); }
+    BoundShape check() const {
+        return ops::check_operands(validate(spec, {}), problem::Operands{&tensors, {}});
+    }
 };
 
 Tensor moved(Tensor tensor, std::int64_t bytes) {
