@@ -232,7 +232,8 @@ std::size_t engine::workspace_bytes(const planner::Plan& plan, const WorkspaceBo
                                     const WorkspaceNames& names) {
     check_bound(names.batch, bounds.batch, problem::kMaxBatch);
     check_bound(names.max_kv_len, bounds.max_kv_len, problem::kMaxLength);
-    const std::int64_t most_tokens = problem::kMaxQueryRows / plan.problem.spec.q_heads;
+    const std::int64_t most_tokens =
+        problem::kMaxQueryRows / std::max<std::int64_t>(1, plan.problem.spec.q_heads);
     if (!ops::op_traits(plan.problem.spec.op).divides_keys) {  // at most a status to keep
         check_bound(names.q_tokens, bounds.q_tokens, most_tokens);
         return static_cast<std::size_t>(planner::workspace_bytes(plan, {}));

@@ -15,7 +15,7 @@ struct OpRequest {
     // The fields that count. Of an op without head_dim_qk, head_dim is head_dim_vo, and of one without either
     // there is none.
     std::span<const std::string_view> fields;
-    // Those of them that JSON has to have, besides head_dim and q_heads.
+    // Those of them that JSON has to have, besides head_dim and q_heads where the op has these.
     std::span<const std::string_view> required;
     // Those of them that have no default for the op, besides head dims and q_heads.
     std::span<const std::string_view> without_default;

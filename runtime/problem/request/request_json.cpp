@@ -37,7 +37,9 @@ void check_head_dim_fields(const json& object, Op op) {
         if (!object.contains("head_dim")) return;
         throw InvalidRequest(
             "head_dim", describe(object["head_dim"]),
-            fmt::format("nothing, with op {}: it takes {}", to_string(op), join_and(request.required)));
+            request.required.empty()
+                ? fmt::format("nothing, with op {}", to_string(op))
+                : fmt::format("nothing, with op {}: it takes {}", to_string(op), join_and(request.required)));
     }
     const std::string leading = leading_head_dim(op);
     const bool has_two = leading != "head_dim_vo";
@@ -70,7 +72,7 @@ void check_fields(const json& object) {
             throw InvalidRequest(std::string(name), "nothing",
                                  fmt::format("{} (the field is required)", find_field(name)->help));
     }
-    if (!object.contains("q_heads")) {
+    if (counts("q_heads", request.spec.op) && !object.contains("q_heads")) {
         throw InvalidRequest("q_heads", "nothing", "a number of query heads (the field is required)");
     }
 }

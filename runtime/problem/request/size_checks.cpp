@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 
 #include "attnsmith/error.hpp"
@@ -39,7 +40,7 @@ void check_packed_queries(const PlanSizes& sizes, std::int64_t group_size) {
 }  // namespace
 
 void check_sizes(const AttentionSpec& spec, const PlanSizes& sizes) {
-    check_query_rows(sizes, spec.q_heads);
+    check_query_rows(sizes, std::max<std::int64_t>(1, spec.q_heads));
     if (spec.kv_heads > 0) check_packed_queries(sizes, spec.q_heads / spec.kv_heads);
 }
 

@@ -13,7 +13,9 @@
 #include "problem/compute_capability.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/problem.hpp"
+#include "problem/request/request_fields.hpp"
 #include "problem/spelling.hpp"
+#include "problem/vocabulary.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -60,13 +62,15 @@ bool is_planned_somewhere(const AttentionSpec& spec) {
 // An ordinary request with that word, or nothing where the two do not go together.
 std::optional<AttentionSpec> request_with(nlohmann::json request, const RequestField& field,
                                           std::string_view word) {
-    request["q_heads"] = 8;
     request[std::string(field.name)] = word;
-    if (request.value("op", "") == to_string(Op::mla))
-        request.update({{"head_dim_ckv", 512}, {"head_dim_kpe", 64}, {"scale", 0.1}});
-    else
-        request["head_dim"] = 128;
     try {
+        const Op op =
+            problem::kOpWords.parse("op", request.value("op", std::string(to_string(Op::attention))));
+        if (problem::counts("q_heads", op)) request["q_heads"] = 8;
+        if (op == Op::mla)
+            request.update({{"head_dim_ckv", 512}, {"head_dim_kpe", 64}, {"scale", 0.1}});
+        else if (problem::counts("head_dim", op))
+            request["head_dim"] = 128;
         return problem::request_from_json(request).spec;
     } catch (const Error&) {
         return std::nullopt;

@@ -113,9 +113,19 @@ std::string append_text(const Json& request) {
            fmt::format("; batch {}, q_len {}", number(request, "batch"), number(request, "q_len"));
 }
 
+// Of an op without a text of its own.
+std::string fields_text(const Json& request) {
+    std::string text;
+    for (const auto& [name, value] : request.items())
+        text += name == "op" ? plain_text(value) : fmt::format(", {} {}", name, plain_text(value));
+    return text;
+}
+
 std::string request_text(const Json& request) {
-    if (word(request, "op") == "merge") return merge_text(request);
-    if (word(request, "op") == "append") return append_text(request);
+    const std::string op = word(request, "op");
+    if (op == "merge") return merge_text(request);
+    if (op == "append") return append_text(request);
+    if (op != "attention" && op != "mla") return fields_text(request);
     return fmt::format("{}, {}, {}; batch {}, q_len {}, kv_len {}", heads_text(request),
                        features_text(request), storage_text(request), number(request, "batch"),
                        number(request, "q_len"), number(request, "kv_len"));
