@@ -11,11 +11,6 @@ namespace {
 
 constexpr auto alias = Spelling::alias;
 
-constexpr Word<Op> kOps[] = {{"attention", Op::attention, ATTNSMITH_OP_ATTENTION},
-                             {"mla", Op::mla, ATTNSMITH_OP_MLA},
-                             {"merge", Op::merge, ATTNSMITH_OP_MERGE},
-                             {"append", Op::append, ATTNSMITH_OP_APPEND}};
-
 constexpr Word<DType> kDTypes[] = {
     {"fp16", DType::f16, ATTNSMITH_FP16},
     {"bf16", DType::bf16, ATTNSMITH_BF16},
@@ -116,7 +111,6 @@ void check_multiplied(std::string_view field, DType dtype) {
 
 }  // namespace
 
-constinit const WordList<Op> kOpWords{kOps};
 constinit const WordList<DType> kDTypeWords{kDTypes};
 constinit const WordList<DType> kFloatDTypeWords{kDTypes, kFloatDTypes, check_multiplied};
 constinit const WordList<DType> kOutputDTypeWords{kDTypes, kOutputDTypes};

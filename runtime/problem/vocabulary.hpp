@@ -8,7 +8,7 @@
 
 namespace attnsmith::problem {
 
-extern const WordList<Op> kOpWords;
+extern const WordList<Op> kOpWords;             // each op has its word, and their registry the list
 extern const WordList<DType> kDTypeWords;       // every dtype of a tensor
 extern const WordList<DType> kFloatDTypeWords;  // those that q, k and v may have
 extern const WordList<DType> kOutputDTypeWords;

@@ -130,8 +130,7 @@ void validate(AttentionSpec& spec, const PlanSizes& sizes) {
 
 }  // namespace
 
-constinit const OpRequest kRequest{.op = Op::append,
-                                   .fields = kFields,
+constinit const OpRequest kRequest{.fields = kFields,
                                    .required = {},
                                    .without_default = kOfLatents,
                                    .validate = validate,

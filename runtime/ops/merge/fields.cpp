@@ -20,6 +20,6 @@ void validate(AttentionSpec& spec, const PlanSizes& sizes) {
 }  // namespace
 
 constinit const OpRequest kRequest{
-    .op = Op::merge, .fields = kFields, .required = {}, .without_default = {}, .validate = validate};
+    .fields = kFields, .required = {}, .without_default = {}, .validate = validate};
 
 }  // namespace attnsmith::ops::merge

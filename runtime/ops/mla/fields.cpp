@@ -32,10 +32,7 @@ void validate(AttentionSpec& spec, const PlanSizes& sizes) {
 
 }  // namespace
 
-constinit const OpRequest kRequest{.op = Op::mla,
-                                   .fields = kFields,
-                                   .required = kRequired,
-                                   .without_default = kWithoutDefault,
-                                   .validate = validate};
+constinit const OpRequest kRequest{
+    .fields = kFields, .required = kRequired, .without_default = kWithoutDefault, .validate = validate};
 
 }  // namespace attnsmith::ops::mla

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string>
 
@@ -17,11 +18,23 @@ namespace ops {
 namespace {
 
 // The one list of ops.
-constexpr const OpTraits* kOps[] = {&attention::kOp, &mla::kOp, &merge::kOp, &append::kOp};
+constexpr struct {
+    problem::Word<Op> word;
+    const OpTraits* traits;
+} kOps[] = {{attention::kWord, &attention::kOp},
+            {mla::kWord, &mla::kOp},
+            {merge::kWord, &merge::kOp},
+            {append::kWord, &append::kOp}};
+
+constexpr auto kWords = [] {
+    std::array<problem::Word<Op>, std::size(kOps)> words{};
+    std::ranges::transform(kOps, words.begin(), [](const auto& op) { return op.word; });
+    return words;
+}();
 
 const OpTraits* find(Op op) {
-    const auto found = std::ranges::find(kOps, op, [](const OpTraits* one) { return one->request->op; });
-    return found == std::end(kOps) ? nullptr : *found;
+    const auto found = std::ranges::find(kOps, op, [](const auto& one) { return one.word.value; });
+    return found == std::end(kOps) ? nullptr : found->traits;
 }
 
 }  // namespace
@@ -33,10 +46,10 @@ problem::BoundShape check_operands(const problem::Problem& problem, const Operan
     if (const OpTraits& planned = op_traits(op); planned.takes(operands))
         return planned.check_tensors(problem, operands);
     const auto bound =
-        std::ranges::find_if(kOps, [&](const OpTraits* other) { return other->takes(operands); });
+        std::ranges::find_if(kOps, [&](const auto& other) { return other.traits->takes(operands); });
     throw InvalidRequest("op", std::string(to_string(op)),
                          fmt::format("{}, which {} belong to; this kernel was prepared for another op",
-                                     to_string((*bound)->request->op), (*bound)->tensors));
+                                     bound->word.name, bound->traits->tensors));
 }
 
 void check_workspace(const problem::Problem& problem, void* data, std::int64_t bytes,
@@ -47,6 +60,8 @@ void check_workspace(const problem::Problem& problem, void* data, std::int64_t b
 }  // namespace ops
 
 namespace problem {
+
+constinit const WordList<Op> kOpWords{ops::kWords};
 
 const OpRequest* find_op(Op op) {
     const ops::OpTraits* const traits = ops::find(op);

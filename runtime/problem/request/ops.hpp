@@ -11,7 +11,6 @@
 namespace attnsmith::problem {
 
 struct OpRequest {
-    Op op;
     // The fields that count. Of an op without head_dim_qk, head_dim is head_dim_vo, and of one without either
     // there is none.
     std::span<const std::string_view> fields;
