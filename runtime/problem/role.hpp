@@ -11,7 +11,8 @@ enum class Role : std::uint8_t {
     widen,         // before an attention: widens keys and values of 8 bits into the workspace
     merge_splits,  // after a split attention: joins what its splits left in the workspace
     merge_states,  // of op merge: joins the caller's attention states
-    append         // of op append: writes new tokens into a cache
+    append,        // of op append: writes new tokens into a cache
+    top_k          // of op top_k: selects the largest scores of rows
 };
 
 // As plans call it.
@@ -26,6 +27,8 @@ constexpr std::string_view to_string(Role role) {
             return "merge";
         case Role::append:
             return "append";
+        case Role::top_k:
+            return "top_k";
     }
     return "?";
 }

@@ -8,6 +8,7 @@
 #include "families/attention_wgmma/family.hpp"
 #include "families/merge_splits/family.hpp"
 #include "families/merge_states/family.hpp"
+#include "families/top_k/family.hpp"
 #include "families/widen_keys/family.hpp"
 
 namespace attnsmith::families {
@@ -23,6 +24,7 @@ std::vector<const Family*> all_families() {
         &merge_splits::family(),
         &merge_states::family(),
         &append::family(),
+        &top_k::family(),
     };
     // clang-format on
 }

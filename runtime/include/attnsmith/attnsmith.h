@@ -122,7 +122,13 @@ typedef struct attnsmith_dl_tensor {
 
 /* ---- What is asked for ---- */
 
-enum { ATTNSMITH_OP_ATTENTION = 0, ATTNSMITH_OP_MLA = 1, ATTNSMITH_OP_MERGE = 2, ATTNSMITH_OP_APPEND = 3 };
+enum {
+    ATTNSMITH_OP_ATTENTION = 0,
+    ATTNSMITH_OP_MLA = 1,
+    ATTNSMITH_OP_MERGE = 2,
+    ATTNSMITH_OP_APPEND = 3,
+    ATTNSMITH_OP_TOP_K = 4
+};
 /* 0 is the default: bf16 of tensors, int32 of indices. */
 enum {
     ATTNSMITH_FP16 = 1,
@@ -481,6 +487,15 @@ typedef struct attnsmith_append_tensors {
     const attnsmith_dl_tensor* q_scale;
 } attnsmith_append_tensors;
 
+/* attnsmith::TopKTensors: NULL is a tensor that is not there. */
+typedef struct attnsmith_top_k_tensors {
+    size_t size;
+    const attnsmith_dl_tensor* scores;
+    const attnsmith_dl_tensor* row_starts;
+    const attnsmith_dl_tensor* row_ends;
+    const attnsmith_dl_tensor* indices;
+} attnsmith_top_k_tensors;
+
 /* Bytes at the start of a workspace, below. */
 enum { ATTNSMITH_WORKSPACE_ZEROED_BYTES = 8192 };
 /* attnsmith::Workspace: device memory, 256-byte aligned, whose first ATTNSMITH_WORKSPACE_ZEROED_BYTES the
@@ -511,6 +526,12 @@ ATTNSMITH_API attnsmith_code attnsmith_bind_append(const attnsmith_kernel* kerne
                                                    const attnsmith_batch* batch,
                                                    const attnsmith_workspace* workspace,
                                                    attnsmith_call** call, attnsmith_error** error);
+/* Binds the tensors of a kernel of op top_k. `batch` is NULL, or empty. */
+ATTNSMITH_API attnsmith_code attnsmith_bind_top_k(const attnsmith_kernel* kernel,
+                                                  const attnsmith_top_k_tensors* tensors,
+                                                  const attnsmith_batch* batch,
+                                                  const attnsmith_workspace* workspace, attnsmith_call** call,
+                                                  attnsmith_error** error);
 /* Takes NULL. */
 ATTNSMITH_API void attnsmith_call_free(attnsmith_call* call);
 
@@ -593,6 +614,13 @@ ATTNSMITH_API attnsmith_code attnsmith_run_append(const attnsmith_kernel* kernel
                                                   const attnsmith_batch* batch,
                                                   const attnsmith_workspace* workspace, void* stream,
                                                   attnsmith_error** error);
+
+/* Binds the tensors of a kernel of op top_k and launches it. */
+ATTNSMITH_API attnsmith_code attnsmith_run_top_k(const attnsmith_kernel* kernel,
+                                                 const attnsmith_top_k_tensors* tensors,
+                                                 const attnsmith_batch* batch,
+                                                 const attnsmith_workspace* workspace, void* stream,
+                                                 attnsmith_error** error);
 
 /* ---- Device memory, for programs without a framework of their own ---- */
 

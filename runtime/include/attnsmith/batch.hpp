@@ -127,8 +127,21 @@ struct AppendTensors {
     Tensor q_scale{};  // f32 [1], optional, of a q_dtype of 8 bits
 };
 
+// What Op::top_k binds. Of each row the k columns with the largest scores are selected, as of an indexer that
+// chooses the keys of a sparse attention, and written in ascending order; -1 follows where there are fewer.
+// Of equal scores the lower columns are selected first; a NaN is below every score. The Batch is empty; the
+// workspace is kWorkspaceZeroedBytes long and holds the status alone.
+struct TopKTensors {
+    Tensor scores{};      // f32 [rows, columns], the last stride 1
+    Tensor row_starts{};  // [rows], optional: the first column of each row; AttentionSpec::index_dtype
+    Tensor row_ends{};    // [rows], optional: the column behind each row's last, likewise. What is beyond the
+                          // columns is clamped: see CallStatus::kv_len_clamped
+    Tensor indices{};     // i32 [rows, k], the last stride 1; overlaps no other tensor
+};
+
 // The tensors of one op, whichever it is.
-using OpTensors = std::variant<const AttentionTensors*, const MergeTensors*, const AppendTensors*>;
+using OpTensors =
+    std::variant<const AttentionTensors*, const MergeTensors*, const AppendTensors*, const TopKTensors*>;
 template <class Tensors>
 concept TensorsOfOp = std::is_constructible_v<OpTensors, const Tensors*>;
 

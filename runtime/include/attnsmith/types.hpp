@@ -9,7 +9,7 @@
 namespace attnsmith {
 
 // What is computed; spelled as they are named.
-enum class Op : std::uint8_t { attention, mla, merge, append };
+enum class Op : std::uint8_t { attention, mla, merge, append, top_k };
 // Spelled "fp16", "bf16", "fp32", "int32", "int64", "e4m3", "e5m2" and "uint8". e4m3 and e5m2 are floats of
 // 8 bits: e4m3 has 4 bits of exponent, no infinities and 448 as its largest (torch.float8_e4m3fn); e5m2 has 5
 // and IEEE's infinities. A tensor of u8 is taken as the 8-bit float that the spec says.

@@ -11,6 +11,7 @@
 #include "ops/merge/op.hpp"
 #include "ops/mla/op.hpp"
 #include "ops/op.hpp"
+#include "ops/top_k/op.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith {
@@ -24,7 +25,8 @@ constexpr struct {
 } kOps[] = {{attention::kWord, &attention::kOp},
             {mla::kWord, &mla::kOp},
             {merge::kWord, &merge::kOp},
-            {append::kWord, &append::kOp}};
+            {append::kWord, &append::kOp},
+            {top_k::kWord, &top_k::kOp}};
 
 constexpr auto kWords = [] {
     std::array<problem::Word<Op>, std::size(kOps)> words{};

@@ -1,5 +1,5 @@
-"""attention(), varlen_attention(), paged_attention(), mla_attention(), merge_states() and append(): the kernel is found, bound
-and launched in one call. What a problem needs is prepared at its first call and looked up after that.
+"""attention(), varlen_attention(), paged_attention(), mla_attention(), merge_states(), append() and top_k(): the kernel is
+found, bound and launched in one call. What a problem needs is prepared at its first call and looked up after that.
 
 Tensors are those of PyTorch, CuPy, JAX, or anything with ``__dlpack__`` or ``__cuda_array_interface__`` (Numba), of
 fp16 or bf16 (outputs may be fp32; keys and values floats of 8 bits), with any strides but the last, which is 1. Outputs are made by the framework of q,
@@ -51,16 +51,19 @@ DriverError, LibraryMissing.
 from __future__ import annotations
 
 import operator
-from ctypes import c_int64
+from contextlib import nullcontext
+from ctypes import c_int32, c_int64
 from typing import Any, Callable, List, Optional, Tuple
 
+from ._base.arguments import named
 from ._base.integers import fitting
 from ._base.options import COMMON, Options, check_order, flag, number, ordered_lse
 from ._c_api import abi
 from ._calls.append import append_all
 from ._calls.attend import attend, begin
-from ._calls.dispatch import Dispatch, Prepared, dispatch_now
+from ._calls.dispatch import Dispatch, Prepared, dispatch_now, index_kind_of
 from ._calls.forms import LONGEST, Form, Problem, alignment_of, batch_views, latent_columns, need_axes
+from ._calls.ops import launch_op
 from ._operators.traceable import traceable
 from ._tensors import frameworks, views as _views
 from ._tensors.blocks import MergeBlock
@@ -70,7 +73,7 @@ from .errors import InvalidRequest
 from .kernels import merge_states_views
 from .words import Consistency, KvDType, ODType, PageOrder, Precision, Rope, Window
 
-__all__ = ["append", "attention", "merge_states", "mla_attention", "paged_attention", "varlen_attention"]
+__all__ = ["append", "attention", "merge_states", "mla_attention", "paged_attention", "top_k", "varlen_attention"]
 
 _MOST_STATES = 32  # that one kernel merges
 
@@ -601,3 +604,54 @@ def append(k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = Non
                page_indices, last_page_len, table_rows)
     bounds = _limit("max_q_len", max_q_len) or 0, _limit("max_kv_len", max_kv_len) or 0
     return append_all(dispatch_now(), tensors, words, bounds, flag("return_status", return_status), stream)
+
+
+@named
+def top_k(scores: Any, k: int, *, row_starts: Any = None, row_ends: Any = None, out: Any = None,
+          return_status: bool = False, stream: Any = None) -> Any:
+    """The columns of the k largest scores of each row, in ascending order: the keys that an indexer chooses for a sparse
+    attention.
+
+    scores: fp32 [rows, columns] on the GPU, the last stride 1.
+    row_starts, row_ends: int32 or int64 [rows] on the GPU: row r is selected from columns row_starts[r] to row_ends[r] - 1;
+        None is 0, and all columns. out: int32 [rows, k]; None makes a tensor. return_status: True gives it besides: bounds
+        beyond the columns, which are clamped. stream: None is the current one.
+
+    Gives int32 [rows, k]; with return_status also the status. Where a row has fewer than k columns, -1 follows them. Of
+    equal scores the lower columns are selected first, and a NaN is below every score, so each call gives the same bits.
+
+    Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    """
+    dispatch = dispatch_now()
+    k = fitting("k", k, c_int32, 0)
+    framework, index, number_of_stream, scope = begin(scores, "scores", stream)
+    order = Order(number_of_stream, dispatch.wait)
+    views = [None if tensor is None else frameworks.of(tensor, name).view(tensor, name, order)
+             for name, tensor in (("scores", scores), ("row_starts", row_starts), ("row_ends", row_ends), ("out", out))]
+    rows = views[0]
+    assert rows is not None
+    if len(rows[1]) != 2:
+        raise InvalidRequest("scores.shape", str(tuple(rows[1])), "[rows, columns]")
+    shape = rows[1][0], k
+    written = views[3]
+    if written is not None and (tuple(written[1]), written[3]) != (shape, _views.INT32):
+        raise InvalidRequest("out", f"{_views.WORDS.get(written[3], 'another dtype')} {tuple(written[1])}", f"int32 {shape}")
+    index_kind = index_kind_of({"row_starts": views[1], "row_ends": views[2]})
+    request = {"op": "top_k", "index_dtype": _views.WORDS[index_kind or _views.INT32]}
+    key = ("top_k", index, index_kind)
+    with scope or nullcontext():
+        entry = dispatch.prepared.get(key) or dispatch.prepare(key, request, index)
+        if index < 0:  # no tensor says its GPU: the kernel was made for the current one
+            index = entry.kernel.device
+        indices = out
+        if out is None:
+            indices = framework.empty(scores, shape, _views.INT32, dispatch.runtime.allocate, index)
+            views[3] = frameworks.of(indices, "out").view(indices, "out", order)
+        status = None
+        if flag("return_status", return_status):
+            status = framework.empty(scores, (), _views.INT32, dispatch.runtime.allocate, index)
+        launch_op(dispatch, "top_k", framework, index, order, entry, views + [None] * len(abi.BATCH_FIELDS), (0, 0), status)
+        if order.held or not framework.ordered:
+            dispatch.settle(index, order.stream)
+    result = framework.result(indices) if out is None else out
+    return result if status is None else (result, framework.result(status))

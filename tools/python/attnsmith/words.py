@@ -33,7 +33,7 @@ DType = Union[Literal["fp16", "bf16", "float16", "bfloat16"], DTypeObject, Type[
 ODType = Union[DType, Literal["fp32", "float32"]]
 KvDType = Union[DType, Literal["e4m3", "e5m2", "float8_e4m3fn", "float8_e5m2"]]
 IndexDType = Union[Literal["int32", "int64"], DTypeObject, Type[DTypeObject]]
-Op = Literal["attention", "mla", "merge", "append"]
+Op = Literal["attention", "mla", "merge", "append", "top_k"]
 Mask = Literal["full", "causal"]
 KvStorage = Literal["dense", "ragged", "paged"]
 PageOrder = Literal["NHD", "HND"]
@@ -127,11 +127,11 @@ class _Attention(TypedDict, total=False):
 
 
 class Request(_Attention, _Choice, _Sizes, total=False):
-    """The words of plan(), prepare() and prewarm(). q_heads is needed, and either head_dim or head_dim_qk; of op "mla"
+    """The words of plan(), prepare() and prewarm(). q_heads is needed but for op "top_k", and either head_dim or head_dim_qk; of op "mla"
     head_dim_ckv, head_dim_kpe and scale instead.
 
-    op: "attention" (the default), "mla", latent attention, "merge", of partial results, or "append", which writes keys
-        and values of new tokens into a cache.
+    op: "attention" (the default), "mla", latent attention, "merge", of partial results, "append", which writes keys
+        and values of new tokens into a cache, or "top_k", which selects the largest scores of rows.
     dtype: of q, and of k, v and o unless kv_dtype and o_dtype are given; "bf16" unless given. A torch.dtype will do.
     head_dim: of q, k, v and o; or head_dim_qk of q and k, and head_dim_vo of v and o.
     head_dim_ckv, head_dim_kpe: of op "mla", and of "append" with latents in place of head_dim: columns of the latent and

@@ -126,8 +126,13 @@ class AppendTensors(OpTensors):
     _fields_ = _all(c_void_p, *FIELDS)
 
 
+class TopKTensors(OpTensors):
+    FIELDS = ("scores", "row_starts", "row_ends", "indices")
+    _fields_ = _all(c_void_p, *FIELDS)
+
+
 # By their ops: attnsmith_bind_OP and attnsmith_run_OP take them.
-OP_TENSORS: "Dict[str, Type[OpTensors]]" = {"append": AppendTensors}
+OP_TENSORS: "Dict[str, Type[OpTensors]]" = {"append": AppendTensors, "top_k": TopKTensors}
 
 
 class Workspace(Sized):
@@ -189,6 +194,7 @@ CHECKED: "dict[str, tuple[Any, ...]]" = {
     "attnsmith_bind": (_handle, _struct, _struct, _struct, _out),
     "attnsmith_bind_merge": (_handle, _struct, _out),
     "attnsmith_bind_append": (_handle, _struct, _struct, _struct, _out),
+    "attnsmith_bind_top_k": (_handle, _struct, _struct, _struct, _out),
     "attnsmith_launch": (_handle, c_void_p),
     "attnsmith_launch_at": (_handle, _struct, c_void_p),
     "attnsmith_call_keep_alive": (_handle, _out),
@@ -199,6 +205,7 @@ CHECKED: "dict[str, tuple[Any, ...]]" = {
     "attnsmith_run": (_handle, _struct, _struct, _struct, c_void_p),
     "attnsmith_run_merge": (_handle, _struct, c_void_p),
     "attnsmith_run_append": (_handle, _struct, _struct, _struct, c_void_p),
+    "attnsmith_run_top_k": (_handle, _struct, _struct, _struct, c_void_p),
     "attnsmith_allocate": (_handle, c_int32, c_size_t, _out),
     "attnsmith_upload": (_handle, c_void_p, c_size_t, c_size_t),
     "attnsmith_download": (_handle, c_void_p, c_size_t, c_size_t),
@@ -229,6 +236,7 @@ STRUCTS = {
     "attnsmith_batch": Batch,
     "attnsmith_merge_tensors": MergeTensors,
     "attnsmith_append_tensors": AppendTensors,
+    "attnsmith_top_k_tensors": TopKTensors,
     "attnsmith_workspace": Workspace,
     "attnsmith_tensor_addresses": TensorAddresses,
 }
