@@ -171,7 +171,7 @@ class Reference(unittest.TestCase):
 
 class Chosen(unittest.TestCase):
     def options(self, **changed):
-        return types.SimpleNamespace(**{"models": "", "checks": "", "tensor_parallel": 1, **changed})
+        return types.SimpleNamespace(**{"models": "", "checks": "", "tensor_parallel": 1, "context_parallel": 1, **changed})
 
     def test_every_model_has_a_check(self):
         found = vllm_check.chosen(self.options())
@@ -190,6 +190,10 @@ class Chosen(unittest.TestCase):
         several = vllm_check.chosen(self.options(tensor_parallel=2))
         self.assertEqual({check for _, check in several}, set(vllm_check.CHECKS) - {"planted", "start"})
         self.assertNotIn("dense-sinks", {model for model, _ in several})
+        divided = vllm_check.chosen(self.options(tensor_parallel=2, context_parallel=2))
+        self.assertEqual({model for model, _ in divided}, {"deepseek-v2-lite", "one-kv-head"})
+        with self.assertRaisesRegex(Failed, "--context-parallel 2"):
+            vllm_check.chosen(self.options(models="qwen3", context_parallel=2))
         self.assertEqual(matching("a", ["ab", "c"], "--cases"), ["ab"])
         with self.assertRaisesRegex(Failed, "GPUs? (is|are) needed|torch is needed"):
             need_gpu(1000)

@@ -21,6 +21,9 @@ Where the tokens differ at another step, attnsmith goes on from the peer's. At l
 prefix: tokens, where the first half of every second prompt was cached before, so that prompts with a context and without share
 steps.
 
+compiled: tokens, of engines with vLLM's own compilation: torch.compile, and graphs of mode FULL_AND_PIECEWISE. All other checks run
+without torch.compile, which takes most of a start, and with graphs of mode FULL.
+
 planted: errors are planted into attnsmith's calls, a lost page, a window that is one key wider, and two KV heads that are swapped.
 Each has to fail the check of tokens.
 
@@ -101,7 +104,7 @@ class Check:
             more = {"max_num_batched_tokens": 256} if other == peer else {}
 
         def answers(backend, what, **more):
-            with self.engine(backend, " ".join([what, *map(str, options.values())]), **options, **more) as engine:
+            with self.engine(backend, " ".join([what, *options]), **options, **more) as engine:
                 return engine.generate(prompts=prompts, tokens=TOKENS, logprobs=5)
 
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -125,6 +128,11 @@ class Check:
     def prefix(self):
         yield self._compared("prefix", prompts_of(), *self._reference_of_prompts(), cached=True)
 
+    def compiled(self):
+        default = {"compilation_config": {"cudagraph_capture_sizes": COMMON["compilation_config"]["cudagraph_capture_sizes"]}}
+        yield self._compared("compiled", prompts_of(), *self.reference(prompts_of(), **default), graphs="FULL_AND_PIECEWISE",
+                             **default)
+
     def planted(self):
         for error in (error for error, model in PLANTED_MODELS.items() if model == self.model):
             row = self._compared(f"planted: {error}", prompts_of(), *self._reference_of_prompts(), planted=error, enforce_eager=True)
@@ -139,7 +147,8 @@ class Check:
         prompts = prompts_of(vocabulary=self.shape.sizes["vocab_size"])
         yield self._compared("ngram", prompts, *self.reference(prompts), speculative_config=NGRAM, disable_log_stats=False)
 
-    def _compared(self, what, prompts, reference, bound, others_wrong, cached=False, **more):
+    def _compared(self, what, prompts, reference, bound, others_wrong, cached=False,
+                  graphs=COMMON["compilation_config"]["cudagraph_mode"], **more):
         with self.ours(what, **more) as engine:
             start = engine.wait()
             if cached:
@@ -147,7 +156,7 @@ class Check:
             decided, total, wrong = compare(engine, prompts, reference, bound)
             drafts = engine.metrics(prefix="vllm:spec_decode") if "speculative_config" in more else None
         # vLLM captures MLA's decodes alone, and an engine with planted errors nothing.
-        asked = None if "planted" in more or self.shape.peer.endswith("_MLA") else COMMON["compilation_config"]["cudagraph_mode"]
+        asked = None if "planted" in more or self.shape.peer.endswith("_MLA") else graphs
         row = {"check": what, "model": self.model, "decided": decided, "steps": total, "wrong": len(wrong), "graphs": asked,
                "first_wrong": wrong[:3], "bound": bound, "others_wrong": others_wrong, "start": start, "drafts": drafts}
         says = f"{decided} of {total} steps decided by {bound:.3f}, {len(wrong)} wrong, {others_wrong} of the other peer's; "
@@ -234,23 +243,27 @@ def shown(row):
 #: The models of each check; of None, all but FEW_TOKENS. A check that patches the engine's process cannot be made of several.
 FEW_TOKENS = "few-tokens"
 CHECKS = {"tokens": None, "prefix": {"llama-3.1", "gemma-3", "deepseek-v2-lite", "one-kv-head"},
-          "planted": set(PLANTED_MODELS.values()), "ngram": {FEW_TOKENS},
+          "compiled": {"llama-3.1", "gemma-3", "deepseek-v2-lite"}, "planted": set(PLANTED_MODELS.values()), "ngram": {FEW_TOKENS},
           "fp8": {"llama-3.1", "gemma-3"}, "invariance": {"llama-3.1", "gemma-3"},
           "start": {"llama-3.1", "gemma-3", "deepseek-v2-lite"}}
 OF_ONE_PROCESS = {"planted", "start"}
+#: Models of which vLLM can divide a context: each KV head is on several GPUs, and there are no windows and sinks.
+CONTEXT_PARALLEL = {"one-kv-head", "deepseek-v2-lite"}
 
 
 def chosen(options):
     """[(model, check)] of the options. Raises Failed if there are none."""
     models = matching(options.models, seeded_models.SHAPES, "--models")
     checks = matching(options.checks, CHECKS, "--checks")
-    several = options.tensor_parallel > 1
+    several, divided = options.tensor_parallel > 1, options.context_parallel > 1
     found = [(model, check) for model in models for check in checks
              if (model != FEW_TOKENS if CHECKS[check] is None else model in CHECKS[check])
-             and not (several and (check in OF_ONE_PROCESS or seeded_models.SHAPES[model].sinks))]
+             and not (several and (check in OF_ONE_PROCESS or seeded_models.SHAPES[model].sinks))
+             and (model in CONTEXT_PARALLEL or not divided)]
     if not found:
         raise Failed(f"--checks {options.checks!r} are not made with --models {options.models!r}"
-                     + f" and --tensor-parallel {options.tensor_parallel}" * several)
+                     + f" and --tensor-parallel {options.tensor_parallel}" * several
+                     + f" and --context-parallel {options.context_parallel}" * divided)
     return found
 
 
