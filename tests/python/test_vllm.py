@@ -393,6 +393,14 @@ class Latent(unittest.TestCase):
                         built.prefill = other  # no context; a release that counts by request; decodes alone
                         builder.build(0, spaces(query_start_loc_cpu=starts))
 
+    def test_caches_that_latents_have_not_are_refused_by_what_is_served(self):
+        with release(NEWEST, config_of(use_mla=True)) as (backend, _):
+            for word in ("fp8_ds_mla", "fp8_per_token_head"):
+                reason = backend.supports_combination(576, torch.bfloat16, word, 64, True, False, False, False, None)
+                self.assertIn("attnsmith serves auto, float16, bfloat16, fp8", reason)
+                self.assertNotIn("fp8_per_token_head", reason.partition("serves")[2])
+            self.assertIsNone(backend.supports_combination(576, torch.bfloat16, "fp8", 64, True, False, False, False, None))
+
     def test_windows_and_softcap_are_refused_by_name(self):
         with release(NEWEST, config_of(use_mla=True)) as (backend, _):
             for at, name in ((4, "alibi_slopes"), (5, "sliding_window"), (7, "logits_soft_cap")):

@@ -7,7 +7,7 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, NoReturn, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, NoReturn, Optional, Sequence, Tuple
 
 import torch
 import vllm.envs as envs
@@ -61,14 +61,12 @@ def storage_of(kv_cache_dtype: str) -> Storage:
     raise Unsupported(f"kv_cache_dtype {kv_cache_dtype!r}: attnsmith serves {', '.join(KV_CACHE_DTYPES)}")
 
 
-def why_not_stored(kv_cache_dtype: Optional[str], dtype: torch.dtype) -> Optional[str]:
-    """Why a model of `dtype` cannot have this cache; None if it can."""
+def why_not_stored(kv_cache_dtype: Optional[str], dtype: torch.dtype, served: Sequence[str] = KV_CACHE_DTYPES) -> Optional[str]:
+    """Why a model of `dtype` cannot have this cache; None if it can. `served`: what the backend has."""
     if kv_cache_dtype is None:
         return None
-    try:
-        storage_of(kv_cache_dtype)
-    except Unsupported as error:
-        return str(error)
+    if kv_cache_dtype not in served:
+        return f"kv_cache_dtype {kv_cache_dtype!r}: attnsmith serves {', '.join(served)}"
     if _PLAIN.get(kv_cache_dtype, dtype) != dtype:
         return f"kv_cache_dtype {kv_cache_dtype} needs a model of that dtype, not {dtype}"
     return None

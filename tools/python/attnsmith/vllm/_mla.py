@@ -48,7 +48,7 @@ class AttnsmithMLABackend(CommonBackend, MLACommonBackend):  # type: ignore[misc
     def supports_combination(cls, head_size: int, dtype: torch.dtype, kv_cache_dtype: Optional[str],
                              block_size: Optional[int], use_mla: bool, has_sink: bool, use_sparse: bool,
                              use_mm_prefix: bool, device_capability: Any) -> Optional[str]:
-        return _layers.why_not_stored(kv_cache_dtype, dtype)
+        return _layers.why_not_stored(kv_cache_dtype, dtype, _KV_CACHE_DTYPES)
 
 
 @dataclass
