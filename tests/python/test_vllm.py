@@ -151,6 +151,8 @@ class Chosen(unittest.TestCase):
                 with self.assertRaisesRegex(NotImplementedError, message):
                     impl(8, 64, 0.125, 2, None, None, "auto", None, "decoder", None, **words)
             impl(8, 64, 0.125, 2, None, None, "auto", None, "decoder", None, use_alibi_sqrt=False)
+            with self.assertRaisesRegex(NotImplementedError, "chunk_lookback = 0"):
+                impl(8, 64, 0.125, 2, None, None, "auto", None, "decoder", None, chunk_lookback=0)
 
     def test_latents_with_context_parallelism_have_one_token_a_decode(self):
         """A causal mask of several queries would be that of this rank's keys."""
@@ -166,6 +168,45 @@ class Chosen(unittest.TestCase):
                 self.assertEqual(builder.get_cudagraph_support(config, None).name, "UNIFORM_BATCH")
                 config.parallel_config.decode_context_parallel_size = 2
                 self.assertEqual(builder.get_cudagraph_support(config, None).name, "UNIFORM_SINGLE_TOKEN_DECODE")
+
+    def test_latents_with_context_parallelism_and_guessed_lengths_are_refused(self):
+        """Drafts are verified as prefills there, whose context has the length that the host guessed."""
+        config = config_of(use_mla=True)
+        config.parallel_config.decode_context_parallel_size = 2
+        for name in releases():
+            for speculative, is_async in ((None, True), ({"method": "mtp"}, False), ({"method": "mtp"}, True)):
+                config.speculative_config, config.scheduler_config.async_scheduling = speculative, is_async
+                with self.subTest(name, speculative=speculative, is_async=is_async), release(name, config) as (backend, _):
+                    from attnsmith.vllm import _mla
+                    if speculative and is_async:
+                        with self.assertRaisesRegex(NotImplementedError, "--no-async-scheduling"):
+                            backend.get_impl_cls()(4, 80, 0.1, 1, None, None, "auto", None, "decoder", None)
+                    else:
+                        _mla._refuse_guessed_lengths(config)
+
+    def test_bitwise_latents_have_one_kind_of_prompts(self):
+        """Whether a prompt of some tokens is a decode must not depend on the prompts before it."""
+        for invariant, threshold in ((False, 128), (True, 1)):
+            with release("0.26.0", config_of(use_mla=True), VLLM_BATCH_INVARIANT=invariant) as (backend, _):
+                from attnsmith.vllm import _layers, _mla
+                found = []
+                with unittest.mock.patch.object(_mla.MLACommonMetadataBuilder, "__init__",
+                                                lambda self, *_, **__: found.append(self.reorder_batch_threshold)), \
+                        unittest.mock.patch.object(_layers, "prepared", lambda *_: []):
+                    backend.get_builder_cls()(types.SimpleNamespace(block_size=16), [], config_of(), torch.device("cpu"))
+                self.assertEqual(found, [threshold])
+
+    def test_connectors_that_divide_a_cache_by_its_axes_are_refused(self):
+        """Those of 0.24, which take the blocks of a cache of four axes for K and V."""
+        name = "vllm.distributed.kv_transfer.kv_connector.utils"
+        with release("0.24.0") as (backend, _):
+            self.assertTrue(backend.supports_kv_connector())
+            for topology, supported in ((type("TransferTopology", (), {"split_k_and_v": True}), False),
+                                        (type("TransferTopology", (), {}), True)):
+                modules = {".".join(name.split(".")[:depth]): types.ModuleType("module") for depth in (3, 4)}
+                modules[name] = types.SimpleNamespace(TransferTopology=topology)
+                with unittest.mock.patch.dict("sys.modules", modules):
+                    self.assertEqual(backend.supports_kv_connector(), supported)
 
     def test_a_mask_that_is_causal_for_some_requests_is_refused(self):
         with release(NEWEST) as (backend, _):
@@ -233,21 +274,27 @@ class Dense(unittest.TestCase):
             config.compilation_config.static_forward_context = {"layer": types.SimpleNamespace(impl=impl), "other": object()}
             builder = self.built(backend, config, ["layer", "other"])
             given.data.copy_(torch.full((8,), 5.0))
-            builder.build(0, vllm_cases.common_of(vllm_cases.DENSE[0], torch.zeros(3, 1, dtype=torch.int32), torch.zeros(21)))
+            common = vllm_cases.common_of(vllm_cases.DENSE[0], torch.zeros(3, 1, dtype=torch.int32), torch.zeros(21))
+            metadata = builder.build(0, common)
             self.assertIs(impl.sinks, copy)
             self.assertEqual(copy.tolist(), [5.0] * 8)
+            given.data.copy_(torch.full((8,), 7.0))  # of a KV cache group whose metadata is another's, changed
+            builder.update_block_table(metadata, common.block_table_tensor, common.slot_mapping)
+            self.assertEqual(copy.tolist(), [7.0] * 8)
 
-    def built(self, backend, config, layers=(), parts=1):
+    def built(self, backend, config, layers=(), parts=1, **spec):
         from attnsmith.vllm import _layers, _metadata
         patch = unittest.mock.patch.object
         with patch(_layers, "prepared", lambda *_: []), patch(_metadata, "part_of_context", lambda: (parts, 0)):
-            return backend.get_builder_cls()(types.SimpleNamespace(block_size=16), list(layers), config, torch.device("cpu"))
+            spec = types.SimpleNamespace(block_size=16, **spec)
+            return backend.get_builder_cls()(spec, list(layers), config, torch.device("cpu"))
 
     def test_what_a_builder_can_do_depends_on_the_configuration(self):
         with release(NEWEST) as (backend, _):
             plain = self.built(backend, config_of())
             self.assertTrue(plain.supports_update_block_table and plain.supports_draft_decode_metadata_update)
             self.assertFalse(self.built(backend, config_of(), parts=2).supports_draft_decode_metadata_update)
+            self.assertTrue(self.built(backend, config_of(), parts=2, dcp_sharded=False).supports_draft_decode_metadata_update)
             config = config_of()
             config.parallel_config.use_ubatching = True
             self.assertFalse(self.built(backend, config).supports_update_block_table)

@@ -25,7 +25,7 @@ def config_of(block_size=None, **model):
         mla_prefill_backend=None, use_non_causal=False), compilation_config=spaces(static_forward_context={}),
         parallel_config=spaces(cp_kv_cache_interleave_size=1, dcp_comm_backend="ag_rs", decode_context_parallel_size=1,
                                use_ubatching=False),
-        scheduler_config=spaces(max_num_seqs=64))
+        scheduler_config=spaces(max_num_seqs=64, async_scheduling=True), speculative_config=None)
 
 
 def no_group():

@@ -88,6 +88,15 @@ class AttnsmithDenseBackend(CommonBackend, AttentionBackend):  # type: ignore[mi
         return True
 
     @classmethod
+    def supports_kv_connector(cls) -> bool:
+        """The connectors of 0.24 take a cache with as many axes as this one has for two, of K and of V."""
+        try:
+            from vllm.distributed.kv_transfer.kv_connector.utils import TransferTopology
+        except ImportError:
+            return True
+        return not hasattr(TransferTopology, "split_k_and_v")
+
+    @classmethod
     def supports_combination(cls, head_size: int, dtype: torch.dtype, kv_cache_dtype: Optional[str],
                              block_size: Optional[int], use_mla: bool, has_sink: bool, use_sparse: bool,
                              use_mm_prefix: bool, device_capability: Any) -> Optional[str]:
@@ -331,7 +340,7 @@ def _kind_of_rope(is_neox: bool) -> str:
 
 def _refuse_others(others: Dict[str, Any]) -> None:
     for name, value in others.items():
-        if value not in (None, False, -1):
+        if value is not None and value is not False and not (type(value) is int and value == -1):
             raise NotImplementedError(f"attnsmith: the attention's argument {name} = {value!r} is not supported")
 
 

@@ -66,7 +66,8 @@ class AttnsmithMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
 
     def __init__(self, kv_cache_spec: Any, layer_names: List[str], vllm_config: VllmConfig, device: torch.device) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
-        self._parts, self._part = part_of_context()
+        # A draft's cache may be whole on every rank.
+        self._parts, self._part = part_of_context() if getattr(kv_cache_spec, "dcp_sharded", True) else (1, 0)
         self._interleave: int = vllm_config.parallel_config.cp_kv_cache_interleave_size
         if self._parts > 1:
             self._context_lens = torch.zeros(vllm_config.scheduler_config.max_num_seqs, dtype=torch.int32, device=device)
@@ -87,10 +88,7 @@ class AttnsmithMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
         common = common_attn_metadata
         if isinstance(common.causal, torch.Tensor):
             _layers.refuse_causal_by_request()
-        if self._sinks:  # weights may have been written in their places since
-            given, copies = zip(*self._sinks)
-            with torch.no_grad():
-                torch._foreach_copy_(copies, given)
+        self._copy_sinks()
         metadata = AttnsmithMetadata(
             num_actual_tokens=common.num_actual_tokens, query_start_loc=common.query_start_loc, seq_lens=common.seq_lens,
             block_table=common.block_table_tensor, slot_mapping=common.slot_mapping,
@@ -100,6 +98,13 @@ class AttnsmithMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
             metadata.max_context_len = bound_of(-(-common.max_seq_len // turn) * self._interleave)
             self._divide_context(metadata)
         return metadata
+
+    def _copy_sinks(self) -> None:
+        """Of this builder's layers: weights may have been written in their places since."""
+        if self._sinks:
+            given, copies = zip(*self._sinks)
+            with torch.no_grad():
+                torch._foreach_copy_(copies, given)
 
     def update_draft_decode_metadata(self, metadata: AttnsmithMetadata) -> None:
         """Lengths have changed in vLLM's tensors, which the metadata holds. Only what was computed from them is old."""
@@ -123,6 +128,10 @@ class AttnsmithMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
 
     def update_block_table(self, metadata: AttnsmithMetadata, blk_table: torch.Tensor,
                            slot_mapping: torch.Tensor) -> AttnsmithMetadata:
+        """Metadata that another KV cache group's builder made, for this one's group."""
+        self._copy_sinks()
         changed = copy.copy(metadata)
         changed.block_table, changed.slot_mapping = blk_table, slot_mapping
+        if self._parts > 1:
+            self._divide_context(changed)
         return changed

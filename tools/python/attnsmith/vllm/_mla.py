@@ -35,6 +35,10 @@ class AttnsmithMLABackend(CommonBackend, MLACommonBackend):  # type: ignore[misc
     def get_impl_cls() -> Any:
         return AttnsmithMLAImpl
 
+    @classmethod
+    def supports_device_cpu_query_lens_mismatch(cls) -> bool:
+        return False  # the bound of a decode's queries comes from the host
+
     @staticmethod
     def get_builder_cls() -> Any:
         return AttnsmithMLAMetadataBuilder
@@ -69,6 +73,8 @@ class AttnsmithMLAMetadataBuilder(MLACommonMetadataBuilder):  # type: ignore[mis
     reorder_batch_threshold: int = _LONGEST_DECODE
 
     def __init__(self, kv_cache_spec: Any, layer_names: List[str], vllm_config: Any, device: torch.device) -> None:
+        if _layers.consistency() == "bitwise":  # else whether a short prompt is a decode depends on what it follows
+            self.reorder_batch_threshold = 1
         # With context parallelism a causal mask of several queries would count keys of other ranks.
         super().__init__(kv_cache_spec, layer_names, vllm_config, device, MLACommonMetadata, supports_dcp_with_varlen=False)
         requests = _layers.requests_of(vllm_config, layer_names, kv_cache_spec.block_size)
@@ -104,6 +110,7 @@ class AttnsmithMLAImpl(MLACommonImpl):  # type: ignore[misc]
     """The attention of one layer. Raises NotImplementedError for an argument of vLLM that attnsmith does not serve."""
 
     supports_dcp = True
+    supports_pcp = False
     can_return_lse_for_decode = True
     lse_base_on_e = True
 
@@ -115,6 +122,7 @@ class AttnsmithMLAImpl(MLACommonImpl):  # type: ignore[misc]
                             ("logits_soft_cap", logits_soft_cap)):
             if value is not None:
                 raise NotImplementedError(f"attnsmith: {name} with MLA is not supported")
+        _refuse_guessed_lengths(get_current_vllm_config_or_none())
         _mla_prefill.choose()  # vLLM chooses the prefill of a layer after its attention
         super().__init__(num_heads, head_size, scale, num_kv_heads, alibi_slopes, sliding_window, kv_cache_dtype,
                          logits_soft_cap, attn_type, kv_sharing_target_layer_name, *latent, **mla_arguments)
@@ -179,3 +187,12 @@ class AttnsmithMLAImpl(MLACommonImpl):  # type: ignore[misc]
         if self.storage.kv_dtype is None:
             return cache, None, None
         return cache.view(torch.uint8), k_scale.reshape(-1), self.storage.kv_dtype
+
+
+def _refuse_guessed_lengths(config: Any) -> None:
+    """With context parallelism drafts are verified as prefills, whose context vLLM gathers by lengths on the host. Asynchronous
+    scheduling guesses these before it knows which drafts were accepted. Raises NotImplementedError."""
+    if config is not None and config.parallel_config.decode_context_parallel_size > 1 \
+            and config.speculative_config is not None and config.scheduler_config.async_scheduling:
+        raise NotImplementedError("attnsmith: speculative decoding and decode context parallelism with MLA is not supported with "
+                                  "asynchronous scheduling: set --no-async-scheduling")
