@@ -13,7 +13,7 @@ struct TopKArguments {
     int32* indices;          // [row][k], the last stride 1
     uint32* status;
     int64 scores_row_stride, indices_row_stride;
-    int32 rows, columns, k;
+    int32 columns, k;
 };
 
 inline constexpr int32 kTopKThreads = 256;

@@ -186,6 +186,7 @@ Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     add_merge(catalogue);
     add_merged(catalogue);
     add_append(catalogue);
+    add_top_k(catalogue);
     add_input(catalogue);
     return catalogue;
 }

@@ -63,6 +63,7 @@ void add_bitwise(Catalogue& catalogue);       // consistency bitwise: equal bits
 void add_merge(Catalogue& catalogue);         // op merge: its kernel against an fp64 merge
 void add_merged(Catalogue& catalogue);        // op merge after attention over parts of the keys
 void add_append(Catalogue& catalogue);        // op append: tokens into a cache, bit for bit
+void add_top_k(Catalogue& catalogue);         // op top_k: columns of the largest scores, bit for bit
 void add_precision(Catalogue& catalogue);     // O in fp32, precision high
 void add_input(Catalogue& catalogue);         // requests and tensors that must be refused
 void add_graphs(Catalogue& catalogue);        // CUDA graphs

@@ -128,6 +128,10 @@ Kernels merges_on(int sm) {
     return kernels_of(specs, sm);
 }
 
+Kernels top_k_on(int sm) {
+    return kernels_of({{.op = Op::top_k}, {.op = Op::top_k, .index_dtype = DType::i64}}, sm);
+}
+
 Kernels appends_on(int sm) {
     std::vector<AttentionSpec> specs;
     const auto add = [&](std::int64_t dim, Rope rope, std::int64_t rotary_dim, bool norm) -> AttentionSpec& {
@@ -291,6 +295,7 @@ Kernels every_kernel(int sm) {
     kernels.merge(token_scales_on(sm, {64, 128, 160, 192, 256, 384, 512}));
     kernels.merge(merges_on(sm));
     kernels.merge(appends_on(sm));
+    kernels.merge(top_k_on(sm));
     if (families::traits_of(sm).wgmma_flops == 0) return kernels;
     for (const int dim : {64, 72, 80, 96, 112, 120, 128, 136, 160, 192, 200, 248, 256, 384, 512})
         kernels.merge(wgmma_kernels({{dim, dim}}));

@@ -33,6 +33,9 @@ Kernels merges_on(int sm);
 // Op append: what is done to a row, how wide it is, what it is stored as, and where it goes.
 Kernels appends_on(int sm);
 
+// Op top_k, with indices of either type.
+Kernels top_k_on(int sm);
+
 // Kernels that write O as fp32: attentions with one tile for O in shared memory and with several, and the
 // merge of their splits.
 Kernels fp32_kernels_on(int sm, const HeadDims& head_dims);

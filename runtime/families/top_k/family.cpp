@@ -50,7 +50,6 @@ class TopK final : public Family {
                                            .status = static_cast<std::uint32_t*>(binding.workspace),
                                            .scores_row_stride = tensors.scores.strides[0],
                                            .indices_row_stride = tensors.indices.strides[0],
-                                           .rows = static_cast<std::int32_t>(context.shape.q_tokens),
                                            .columns = static_cast<std::int32_t>(context.shape.max_kv_len),
                                            .k = static_cast<std::int32_t>(tensors.indices.shape[1])};
         return {ArgumentBlock(arguments)};

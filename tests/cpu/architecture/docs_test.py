@@ -88,12 +88,20 @@ class AddAKernel(unittest.TestCase):
             self.assertEqual(sorted(PATH.findall(listed)), sorted(expected), condition)
 
 
+class Ops(unittest.TestCase):
+    def test_nobody_asks_which_op_it_is(self):
+        """But the ops themselves, and what reads a model, which makes requests of ops."""
+        found = {path.relative_to(REPOSITORY / "runtime").parts[0] for path in (REPOSITORY / "runtime").rglob("*.?pp")
+                 if re.search(r"\bOp::\w", re.sub(r"//.*", "", path.read_text(encoding="utf-8")))}
+        self.assertEqual(found, {"ops", "models", "include"})
+
+
 class Numerics(unittest.TestCase):
     PAGE = (REPOSITORY / "docs/numerics.md").read_text(encoding="utf-8")
 
     def test_the_groups_that_hold_its_promises_have_run(self):
         ledger = json.loads((REPOSITORY / "tests/gpu/LEDGER.json").read_text(encoding="utf-8"))
-        named = set(re.findall(r"`gpu:([a-z-]+)`", self.PAGE))
+        named = set(re.findall(r"`gpu:([a-z_-]+)`", self.PAGE))
         self.assertGreater(len(named), 25)
         self.assertEqual(named - ledger["groups"].keys(), set())
 

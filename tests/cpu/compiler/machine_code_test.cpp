@@ -357,3 +357,7 @@ TEST_CASE("the machine code of every merge is as planned", "[compiler][machine_c
 TEST_CASE("the machine code of every append is as planned", "[compiler][machine_code][append]") {
     CHECK(inspect_all(on_ampere(appends_on)) == "");
 }
+
+TEST_CASE("the machine code of top_k is as planned", "[compiler][machine_code][top_k]") {
+    CHECK(inspect_all(once_a_generation(top_k_on)) == "");
+}

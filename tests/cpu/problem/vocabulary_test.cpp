@@ -47,6 +47,7 @@ TEST_CASE("words and aliases are read", "[vocabulary]") {
         CHECK(kPageOrderWords.parse("page_order", word) == PageOrder::NHD);
     CHECK(kConsistencyWords.parse("consistency", "standard") == Consistency::standard);
     CHECK(kOpWords.parse("op", "append") == Op::append);
+    CHECK(kOpWords.parse("op", "top_k") == Op::top_k);
 }
 
 TEST_CASE("each canonical word reads back as what wrote it", "[vocabulary]") {
