@@ -56,7 +56,7 @@ void decode() {
     call.launch();
     lengths.upload(std::vector<std::int32_t>{1001, 18, 2, 513}.data(), lengths.bytes());  // a token later
     call.launch();
-    runtime.synchronize();
+    call.synchronize();
 
     std::vector<std::uint16_t> decoded(ones.size());
     results.download(decoded.data(), results.bytes());

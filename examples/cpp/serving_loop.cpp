@@ -223,7 +223,8 @@ class Engine {
                                                  .kv = KvStorage::paged,
                                                  .page_size = kPageSize});
     const cuda::Stream stream_{set_.device()};
-    Buffer workspace_ = runtime_.allocate(set_.workspace_bytes(kSlots, kSlots* kChunk, kLongest));
+    Buffer workspace_ = runtime_.allocate(
+        set_.workspace_bytes({.batch = kSlots, .q_tokens = kSlots * kChunk, .max_kv_len = kLongest}));
     Buffer queries_ = runtime_.allocate(kSlots * kChunk * kRowWidth * 2);
     Buffer starts_ = runtime_.allocate((kSlots + 1) * 4), lengths_ = runtime_.allocate(kSlots * 4);
     Buffer rows_ = runtime_.allocate(kSlots * 4), table_ = runtime_.allocate(kSlots * kPagesEach * 4);

@@ -74,6 +74,10 @@ attnsmith_code attnsmith_call_clear_status(const attnsmith_call* call, void* str
     return guarded(error, [&] { required(call, "call").call.clear_status(stream_of(stream)); });
 }
 
+attnsmith_code attnsmith_call_synchronize(const attnsmith_call* call, void* stream, attnsmith_error** error) {
+    return guarded(error, [&] { required(call, "call").call.synchronize(stream_of(stream)); });
+}
+
 attnsmith_code attnsmith_call_describe(const attnsmith_call* call, char** text, attnsmith_error** error) {
     return guarded(error, [&] {
         const Call& of = required(call, "call").call;

@@ -79,7 +79,7 @@ attnsmith_code attnsmith_workspace_bytes(const attnsmith_kernel* kernel, std::in
     return guarded(error, [&] {
         const Kernel& of = required(kernel, "kernel").kernel;
         std::size_t& result = required(bytes, "bytes");
-        result = of.workspace_bytes(batch, q_tokens, max_kv_len);
+        result = of.workspace_bytes({batch, q_tokens, max_kv_len});
     });
 }
 
@@ -112,12 +112,12 @@ std::size_t attnsmith_kernel_set_size(const attnsmith_kernel_set* set) {
     return set == nullptr ? 0 : set->kernels.size();
 }
 
-attnsmith_code attnsmith_kernel_set_workspace_bytes(const attnsmith_kernel_set* set, std::int64_t max_batch,
-                                                    std::int64_t max_q_tokens, std::int64_t max_kv_len,
+attnsmith_code attnsmith_kernel_set_workspace_bytes(const attnsmith_kernel_set* set, std::int64_t batch,
+                                                    std::int64_t q_tokens, std::int64_t max_kv_len,
                                                     std::size_t* bytes, attnsmith_error** error) {
     return guarded(error, [&] {
         const attnsmith_kernel_set& of = required(set, "set");
         std::size_t& result = required(bytes, "bytes");
-        result = of.set.workspace_bytes(max_batch, max_q_tokens, max_kv_len);
+        result = of.set.workspace_bytes({batch, q_tokens, max_kv_len});
     });
 }

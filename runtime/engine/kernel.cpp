@@ -212,6 +212,11 @@ std::shared_ptr<const void> Call::keep_alive() const {
     return impl_;
 }
 
+void Call::synchronize(Stream stream) const {
+    const Impl& call = held(impl_, "Call");
+    driver::synchronize(*call.kernel->api, stream, call.kernel->device);
+}
+
 std::string Call::describe() const {
     const Impl& call = held(impl_, "Call");
     std::string text;
@@ -228,20 +233,20 @@ std::string Call::describe() const {
 
 Kernel::Kernel() = default;
 
-std::size_t engine::workspace_bytes(const planner::Plan& plan, const WorkspaceBounds& bounds,
-                                    const WorkspaceNames& names) {
-    check_bound(names.batch, bounds.batch, problem::kMaxBatch);
-    check_bound(names.max_kv_len, bounds.max_kv_len, problem::kMaxLength);
+std::size_t Kernel::workspace_bytes(const WorkspaceBounds& bounds) const {
+    const planner::Plan& plan = held(impl_, "Kernel").plan;
+    check_bound("batch", bounds.batch, problem::kMaxBatch);
+    check_bound("max_kv_len", bounds.max_kv_len, problem::kMaxLength);
     const std::int64_t most_tokens =
         problem::kMaxQueryRows / std::max<std::int64_t>(1, plan.problem.spec.q_heads);
     if (!ops::op_traits(plan.problem.spec.op).divides_keys) {  // at most a status to keep
-        check_bound(names.q_tokens, bounds.q_tokens, most_tokens);
+        check_bound("q_tokens", bounds.q_tokens, most_tokens);
         return static_cast<std::size_t>(planner::workspace_bytes(plan, {}));
     }
     const std::int64_t longest = problem::kMaxPackedQueries / plan.problem.group_size();
     if (const std::int64_t most = std::min(most_tokens, bounds.batch * longest);
         bounds.q_tokens < 0 || bounds.q_tokens > most)
-        throw InvalidRequest(std::string(names.q_tokens), std::to_string(bounds.q_tokens),
+        throw InvalidRequest("q_tokens", std::to_string(bounds.q_tokens),
                              fmt::format("an integer from 0 to {} with a batch of {}", most, bounds.batch));
     const problem::BoundShape shape{.batch = bounds.batch,
                                     .q_tokens = bounds.q_tokens,
@@ -250,22 +255,17 @@ std::size_t engine::workspace_bytes(const planner::Plan& plan, const WorkspaceBo
     return static_cast<std::size_t>(planner::workspace_bytes(plan, shape));
 }
 
-std::size_t Kernel::workspace_bytes(std::int64_t batch, std::int64_t q_tokens,
-                                    std::int64_t max_kv_len) const {
-    return engine::workspace_bytes(held(impl_, "Kernel").plan, {batch, q_tokens, max_kv_len}, {});
-}
-
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch) const {
-    return bind_tensors(&tensors, batch, nullptr);
+    return bind_tensors(AttentionTensors::kOp, &tensors, batch, nullptr);
 }
 
 Call Kernel::bind(const AttentionTensors& tensors, const Batch& batch, Workspace workspace) const {
-    return bind_tensors(&tensors, batch, &workspace);
+    return bind_tensors(AttentionTensors::kOp, &tensors, batch, &workspace);
 }
 
-Call Kernel::bind_tensors(OpTensors tensors, const Batch& batch, const Workspace* workspace) const {
+Call Kernel::bind_tensors(Op op, const void* tensors, const Batch& batch, const Workspace* workspace) const {
     Call call;
-    call.impl_ = Call::Impl::of(impl_, {tensors, batch}, workspace);
+    call.impl_ = Call::Impl::of(impl_, {op, tensors, batch}, workspace);
     return call;
 }
 

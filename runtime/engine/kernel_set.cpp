@@ -24,13 +24,9 @@ const Kernel& KernelSet::pick(const PlanSizes& sizes) const {
     return of.kernels[of.kernel_of[place]];
 }
 
-std::size_t KernelSet::workspace_bytes(std::int64_t max_batch, std::int64_t max_q_tokens,
-                                       std::int64_t max_kv_len) const {
-    constexpr engine::WorkspaceNames kNames{.batch = "max_batch", .q_tokens = "max_q_tokens"};
+std::size_t KernelSet::workspace_bytes(const WorkspaceBounds& bounds) const {
     std::size_t bytes = 0;
-    for (const Kernel& kernel : kernels())
-        bytes = std::max(bytes, engine::workspace_bytes(held(kernel.impl_, "Kernel").plan,
-                                                        {max_batch, max_q_tokens, max_kv_len}, kNames));
+    for (const Kernel& kernel : kernels()) bytes = std::max(bytes, kernel.workspace_bytes(bounds));
     return bytes;
 }
 

@@ -71,6 +71,9 @@ Buffer Runtime::allocate(std::size_t bytes, int device) const {
     return buffer;
 }
 
-void Runtime::synchronize(Stream stream) const { driver::synchronize(*impl().driver(), stream); }
+void Runtime::synchronize(Stream stream, int device) const {
+    const int ordinal = device == kCurrentDevice ? driver::kCallersDevice : impl().ordinal_of(device);
+    driver::synchronize(*impl().driver(), stream, ordinal);
+}
 
 }  // namespace attnsmith

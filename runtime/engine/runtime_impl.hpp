@@ -99,17 +99,6 @@ struct Buffer::Impl {
 
 namespace engine {
 
-// What a workspace has to serve, and the arguments' names, which are not the same for a kernel and a set.
-struct WorkspaceBounds {
-    std::int64_t batch, q_tokens, max_kv_len;
-};
-struct WorkspaceNames {
-    std::string_view batch = "batch", q_tokens = "q_tokens", max_kv_len = "max_kv_len";
-};
-// Throws InvalidRequest.
-std::size_t workspace_bytes(const planner::Plan& plan, const WorkspaceBounds& bounds,
-                            const WorkspaceNames& names);
-
 // What a Runtime holds, for the project's own tools and tests.
 struct RuntimeAccess {
     static Runtime::Impl& impl_of(const Runtime& runtime) { return runtime.impl(); }

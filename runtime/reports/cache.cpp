@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "engine/held.hpp"
 #include "engine/runtime_impl.hpp"
 #include "reports/cache_bundles.hpp"
 #include "reports/cache_directories.hpp"
@@ -14,7 +15,7 @@
 
 namespace attnsmith {
 
-using engine::report_of;
+using engine::held, engine::report_of;
 
 struct Cache::Impl {
     explicit Impl(std::shared_ptr<Runtime::Impl> held) : runtime(std::move(held)) {}
@@ -33,65 +34,71 @@ Cache Runtime::cache() const {
     return Cache(std::make_shared<const Cache::Impl>(impl_));
 }
 
-std::vector<std::string> Cache::directories() const { return impl_->runtime->settings.cache_dirs; }
-
-CacheListing Cache::list() const {
-    return report_of(engine::list_kernels(impl_->store()), impl_->store().options());
+std::vector<std::string> Cache::directories() const {
+    return held(impl_, "Cache").runtime->settings.cache_dirs;
 }
 
-CacheStatistics Cache::stat() const { return report_of(impl_->store().stat()); }
+CacheListing Cache::list() const {
+    return report_of(engine::list_kernels(held(impl_, "Cache").store()),
+                     held(impl_, "Cache").store().options());
+}
 
-CacheVerification Cache::verify() const { return report_of(impl_->store().verify(), impl_->directory()); }
+CacheStatistics Cache::stat() const { return report_of(held(impl_, "Cache").store().stat()); }
+
+CacheVerification Cache::verify() const {
+    return report_of(held(impl_, "Cache").store().verify(), held(impl_, "Cache").directory());
+}
 
 CacheGcReport Cache::gc(const CacheGcOptions& options) const {
-    const cache::EvictionReport report = impl_->store().gc(options.max_bytes);
+    const cache::EvictionReport report = held(impl_, "Cache").store().gc(options.max_bytes);
     engine::require_collected(report);
-    return report_of(report, impl_->directory());
+    return report_of(report, held(impl_, "Cache").directory());
 }
 
 CacheClearReport Cache::clear() const {
-    const cache::ClearReport report = impl_->store().clear();
+    const cache::ClearReport report = held(impl_, "Cache").store().clear();
     engine::require_cleared(report);
-    return report_of(report, impl_->directory());
+    return report_of(report, held(impl_, "Cache").directory());
 }
 
 CacheRemoveReport Cache::remove(std::string_view key) const {
-    const cache::Digest digest = engine::find_key(key, engine::list_kernels(impl_->store()));
-    const cache::RemoveReport report = impl_->store().remove(digest);
+    const cache::Digest digest = engine::find_key(key, engine::list_kernels(held(impl_, "Cache").store()));
+    const cache::RemoveReport report = held(impl_, "Cache").store().remove(digest);
     engine::require_removed(report);
-    return report_of(report, digest, impl_->directory());
+    return report_of(report, digest, held(impl_, "Cache").directory());
 }
 
 CacheExportReport Cache::export_bundle(const CacheExportOptions& options) const {
-    (void)impl_->store();
-    return engine::export_bundle(*impl_->runtime, options);
+    (void)held(impl_, "Cache").store();
+    return engine::export_bundle(*held(impl_, "Cache").runtime, options);
 }
 
 CacheImageReport Cache::export_image(const CacheImageOptions& options) const {
-    (void)impl_->store();
-    return engine::export_image(*impl_->runtime, options);
+    (void)held(impl_, "Cache").store();
+    return engine::export_image(*held(impl_, "Cache").runtime, options);
 }
 
 CacheImportReport Cache::import_bundle(const std::string& file) const {
-    return engine::import_bundle(impl_->store(), file);
+    return engine::import_bundle(held(impl_, "Cache").store(), file);
 }
 
 CachePushReport Cache::push(const CachePushOptions& options) const {
-    (void)impl_->store();
-    return engine::push_entries(*impl_->runtime, options);
+    (void)held(impl_, "Cache").store();
+    return engine::push_entries(*held(impl_, "Cache").runtime, options);
 }
 
 CacheExplanations Cache::explain(std::string_view key) const {
-    engine::KernelList stored = engine::list_kernels(impl_->store());
-    engine::Explanation one = engine::explain_key(impl_->store(), key, stored);
-    return report_of({{std::move(one)}, std::move(stored.unreadable)}, {}, impl_->store().options());
+    engine::KernelList stored = engine::list_kernels(held(impl_, "Cache").store());
+    engine::Explanation one = engine::explain_key(held(impl_, "Cache").store(), key, stored);
+    return report_of({{std::move(one)}, std::move(stored.unreadable)}, {},
+                     held(impl_, "Cache").store().options());
 }
 
 CacheExplanations Cache::explain(std::span<const AttentionSpec> specs, std::span<const int> sms) const {
-    const cache::Store& store = impl_->store();
+    const cache::Store& store = held(impl_, "Cache").store();
     if (sms.empty()) throw InvalidRequest("sms", "nothing", "compute capabilities");
     std::vector<PrewarmRefusal> unserved;
-    const engine::Explained explained = engine::explain(*impl_->runtime, specs, sms, unserved);
+    const engine::Explained explained = engine::explain(*held(impl_, "Cache").runtime, specs, sms, unserved);
     return report_of(explained, std::move(unserved), store.options());
 }
 

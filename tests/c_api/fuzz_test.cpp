@@ -712,7 +712,7 @@ class Fuzzer : Breaker {
         if (one_in(2)) {
             const std::size_t changed = below(3);
             arguments[changed] = any_of<std::int64_t>({-1, kLeast, kMost, std::int64_t{1} << 62});
-            static const char* const kNames[] = {"max_batch", "max_q_tokens", "max_kv_len"};
+            static const char* const kNames[] = {"batch", "q_tokens", "max_kv_len"};
             breaks(kNames[changed], true, kNames[changed]);
         }
         std::size_t bytes = 77;

@@ -180,6 +180,13 @@ FIELD(attnsmith_append_tensors, k_scale, 112);
 FIELD(attnsmith_append_tensors, v_scale, 120);
 FIELD(attnsmith_append_tensors, q_scale, 128);
 
+SIZE(attnsmith_top_k_tensors, 40);
+FIELD(attnsmith_top_k_tensors, size, 0);
+FIELD(attnsmith_top_k_tensors, scores, 8);
+FIELD(attnsmith_top_k_tensors, row_starts, 16);
+FIELD(attnsmith_top_k_tensors, row_ends, 24);
+FIELD(attnsmith_top_k_tensors, indices, 32);
+
 SIZE(attnsmith_workspace, 24);
 FIELD(attnsmith_workspace, size, 0);
 FIELD(attnsmith_workspace, data, 8);
@@ -217,6 +224,7 @@ VALUE(ATTNSMITH_OP_ATTENTION, 0);
 VALUE(ATTNSMITH_OP_MLA, 1);
 VALUE(ATTNSMITH_OP_MERGE, 2);
 VALUE(ATTNSMITH_OP_APPEND, 3);
+VALUE(ATTNSMITH_OP_TOP_K, 4);
 VALUE(ATTNSMITH_FP16, 1);
 VALUE(ATTNSMITH_BF16, 2);
 VALUE(ATTNSMITH_FP32, 3);

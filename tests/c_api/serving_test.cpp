@@ -112,7 +112,7 @@ TEST_CASE("A set of kernels") {
     CHECK(ask(attnsmith_prepare_set, nullptr, &spec, 0, &none).refuses("runtime"));
     CHECK(ask(attnsmith_prepare_set, runtime(), nullptr, 0, &none).refuses("spec"));
     CHECK(ask(attnsmith_prepare_set, runtime(), &spec, 0, nullptr).refuses("set"));
-    CHECK(ask(attnsmith_kernel_set_workspace_bytes, set.get(), -1, 1, 1, &all).refuses("max_batch"));
+    CHECK(ask(attnsmith_kernel_set_workspace_bytes, set.get(), -1, 1, 1, &all).refuses("batch"));
 }
 
 TEST_CASE("Rows of a page table, and a batch of a header without them") {

@@ -610,7 +610,8 @@ std::string replayed_checks(const Context& context) {
 std::string what_a_call_says(const Context& context) {
     AttentionSpec spec{.op = Op::append, .dtype = DType::bf16, .head_dim_qk = 64, .q_heads = 2};
     const Kernel kernel = context.runtime.prepare(spec, {});
-    if (kernel.workspace_bytes(1, 8, 8) != kWorkspaceZeroedBytes) return "an append wants another workspace";
+    if (kernel.workspace_bytes({1, 8, 8}) != kWorkspaceZeroedBytes)
+        return "an append wants another workspace";
     const Buffer memory = context.runtime.allocate(std::size_t{1} << 16);
     const auto at = [&](std::int64_t place, DType dtype, std::initializer_list<std::int64_t> shape) {
         return Tensor::contiguous(static_cast<std::byte*>(memory.data()) + place * 8192, dtype, shape);

@@ -284,7 +284,7 @@ std::string what_a_call_says(const Context& context) {
     call.launch();
     if (call.status()) return "the status is not clear";
     call.clear_status();
-    if (kernel.workspace_bytes(1, 8, 1) != 0) return "a merge wants a workspace";
+    if (kernel.workspace_bytes({1, 8, 1}) != 0) return "a merge wants a workspace";
     if (call.describe().find("merge states") == std::string::npos) return "describe(): " + call.describe();
     MergeTensors none = small.tensors();
     for (Tensor* o : {&none.o_states[0], &none.o_states[1], &none.o}) o->shape[0] = 0;

@@ -306,7 +306,7 @@ std::string set_serves_all(const Context& context, bool paged) {
     const std::vector<PlanSizes> steps = {{16, 1, 3000}, {1, 1, 8192}, {64, 1, 17},    {1, 128, 8192},
                                           {2, 300, 500}, {8, 4, 1000}, {1, 1024, 1024}};
     const KernelSet set = runtime.prepare_set(Problem{"", {}, paged}.spec());
-    const std::size_t bytes = set.workspace_bytes(64, 1024, 8192);
+    const std::size_t bytes = set.workspace_bytes({64, 1024, 8192});
     Buffer memory = runtime.allocate(bytes);
     const std::vector<char> zeros(kWorkspaceZeroedBytes, 0);
     memory.upload(zeros.data(), zeros.size());

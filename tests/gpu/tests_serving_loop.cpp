@@ -81,7 +81,7 @@ class Loop {
         spec.kv = KvStorage::paged;
         spec.page_size = kPageSize;
         const KernelSet set = runtime_.prepare_set(spec);
-        workspace_ = runtime_.allocate(set.workspace_bytes(kSlots, kTokens, kLongest));
+        workspace_ = runtime_.allocate(set.workspace_bytes({kSlots, kTokens, kLongest}));
         workspace_.upload(std::vector<std::byte>(kWorkspaceZeroedBytes).data(), kWorkspaceZeroedBytes);
         const auto tensor = [](const Buffer& buffer, DType dtype, std::initializer_list<std::int64_t> shape) {
             return Tensor::contiguous(buffer.data(), dtype, shape);

@@ -182,7 +182,7 @@ class Hostile(LaunchTest):
                 "v_cache": v_pages, "slot_mapping": self.array(4, dtype="int64")}),
             "Kernel.workspace_bytes": (self.kernels["attention"].workspace_bytes, {"batch": 1, "q_tokens": 1, "max_kv_len": 1}),
             "KernelSet.pick": (self.set.pick, {"batch": 2, "q_len": 1, "kv_len": 9}),
-            "KernelSet.workspace_bytes": (self.set.workspace_bytes, {"max_batch": 1, "max_q_tokens": 1, "max_kv_len": 1}),
+            "KernelSet.workspace_bytes": (self.set.workspace_bytes, {"batch": 1, "q_tokens": 1, "max_kv_len": 1}),
             "Buffer.upload": (self.rt.allocate(64).upload, {"host": b"abcd"}),
             "Buffer.download": (self.rt.allocate(64).download, {}),
             "Buffer.array": (self.rt.allocate(64).array, {"shape": (2, 4), "dtype": "bf16"}),

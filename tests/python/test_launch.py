@@ -207,7 +207,7 @@ class Objects(LaunchTest):
         again.pick(8, 1, 1)
         for wrong in (8.0, True, [8]):
             self.assert_refused("batch", again.pick, wrong, 1, 1)
-        for field, bounds in (("max_batch", (-1, 1, 1)), ("max_batch", (2**40, 1, 1)), ("max_q_tokens", (1, 2**62, 1))):
+        for field, bounds in (("batch", (-1, 1, 1)), ("batch", (2**40, 1, 1)), ("q_tokens", (1, 2**62, 1))):
             self.assert_refused(field, again.workspace_bytes, *bounds)
         for prepare in (self.rt.prepare, self.rt.prepare_async, self.rt.prepare_set):
             self.assert_refused("sm", prepare, **SMALL, sm=80)

@@ -87,7 +87,7 @@ class BareCall {
         const auto& api = impl.driver();
         const planner::Plan plan =
             planner::make_plan(problem::validate(request.spec, request.sizes), impl.traits(0), impl.tuning);
-        const problem::Operands bound = {&operands.tensors, operands.batch};
+        const problem::Operands bound = problem::Operands::of(operands.tensors, operands.batch);
         const auto shape = ops::check_operands(plan.problem, bound);
         const planner::Launch launch = planner::launch_of(plan, shape);
         if (launch.split.chunks() != 1) throw Error("the launch that is measured takes more than one kernel");

@@ -629,7 +629,7 @@ class AppendRun {
         const Kernel kernel = runtime_.prepare(test_.spec, sizes);
         result_.backend = "cuda_core";
         const auto tokens = static_cast<std::int64_t>(tokens_.size());
-        const GuardedWorkspace workspace(runtime_, kernel.workspace_bytes(batch(), tokens, longest_kv()));
+        const GuardedWorkspace workspace(runtime_, kernel.workspace_bytes({batch(), tokens, longest_kv()}));
         const Call call = kernel.bind(tensors(), batch_, workspace.workspace());
         for (int n = 0; n < test_.launches && result_.passed(); ++n) {
             for (const std::shared_ptr<Image>& image : images_) image->upload();

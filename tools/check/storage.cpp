@@ -603,8 +603,8 @@ std::size_t Storage::workspace_bytes(const Kernel& kernel) const {
                          (test_.page_list == PageList::padded ? capacity_.columns : capacity_.page_entries);
         }
     }
-    return kernel.workspace_bytes(capacity_.batch, dense ? capacity_.batch * max_q : capacity_.q_tokens,
-                                  max_kv);
+    return kernel.workspace_bytes(
+        {capacity_.batch, dense ? capacity_.batch * max_q : capacity_.q_tokens, max_kv});
 }
 
 ReferenceInput Storage::reference_input() const {

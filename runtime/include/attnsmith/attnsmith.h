@@ -416,9 +416,10 @@ ATTNSMITH_API attnsmith_code attnsmith_kernel_set_pick(const attnsmith_kernel_se
                                                        attnsmith_error** error);
 /* How many kernels attnsmith_kernel_set_pick can give; 0 for NULL. */
 ATTNSMITH_API size_t attnsmith_kernel_set_size(const attnsmith_kernel_set* set);
-/* Bytes of a workspace that serves every kernel of the set, for any tensors within these bounds. */
+/* Bytes of a workspace that serves every kernel of the set, for any tensors within these bounds, which are
+ * those of attnsmith_workspace_bytes. */
 ATTNSMITH_API attnsmith_code attnsmith_kernel_set_workspace_bytes(const attnsmith_kernel_set* set,
-                                                                  int64_t max_batch, int64_t max_q_tokens,
+                                                                  int64_t batch, int64_t q_tokens,
                                                                   int64_t max_kv_len, size_t* bytes,
                                                                   attnsmith_error** error);
 
@@ -595,6 +596,10 @@ ATTNSMITH_API attnsmith_code attnsmith_call_status(const attnsmith_call* call, v
 /* Clears them in the stream's order. */
 ATTNSMITH_API attnsmith_code attnsmith_call_clear_status(const attnsmith_call* call, void* stream,
                                                          attnsmith_error** error);
+/* Waits for all that `stream` was given; NULL is the default stream of the kernel's device, which
+ * attnsmith_launch takes, too. */
+ATTNSMITH_API attnsmith_code attnsmith_call_synchronize(const attnsmith_call* call, void* stream,
+                                                        attnsmith_error** error);
 /* The kernels' grids, for logs. */
 ATTNSMITH_API attnsmith_code attnsmith_call_describe(const attnsmith_call* call, char** text,
                                                      attnsmith_error** error);

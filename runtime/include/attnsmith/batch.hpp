@@ -6,16 +6,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
-#include <variant>
 #include <vector>
 
 #include "attnsmith/tensor.hpp"
+#include "attnsmith/types.hpp"
 
 namespace attnsmith {
 
 // Axes are in this order whatever the memory layout is: strides say where elements lie. The last stride of q,
 // k, v and o is 1; lse may have any.
 struct AttentionTensors {
+    static constexpr Op kOp = Op::attention;  // and of Op::mla
+
     Tensor q{};  // [batch, q_len, q_heads, head_dim_qk], or [q_tokens, q_heads, head_dim_qk] with
                  // Batch::q_indptr
     Tensor k{};  // dense [batch, kv_len, kv_heads, head_dim_qk], ragged [kv_tokens, kv_heads, head_dim_qk],
@@ -69,6 +71,8 @@ struct TensorAddresses {
 // such give o = 0 and lse = -inf; a NaN in lse makes the row NaN. Each tensor has strides of its own; the
 // last of o and of the o_states is 1. The Batch is empty, and no workspace is needed.
 struct MergeTensors {
+    static constexpr Op kOp = Op::merge;
+
     static constexpr std::size_t kMaxStates = 32;  // of one call; more are merged in steps
 
     std::vector<Tensor> o_states{};    // 1 .. kMaxStates of them, each [q_tokens, q_heads, head_dim_vo]
@@ -85,6 +89,8 @@ struct MergeTensors {
 // lengths, by which it is rotated. The workspace is kWorkspaceZeroedBytes long and holds the status alone:
 // launches that run at the same time may share one.
 struct AppendTensors {
+    static constexpr Op kOp = Op::append;
+
     // [..., q_heads, head_dim_qk]; of latents [..., q_heads, head_dim_kpe], the columns of the position
     // alone, such as a view of a wider q.
     Tensor q{};
@@ -132,6 +138,8 @@ struct AppendTensors {
 // Of equal scores the lower columns are selected first; a NaN is below every score. The Batch is empty; the
 // workspace is kWorkspaceZeroedBytes long and holds the status alone.
 struct TopKTensors {
+    static constexpr Op kOp = Op::top_k;
+
     Tensor scores{};      // f32 [rows, columns], the last stride 1
     Tensor row_starts{};  // [rows], optional: the first column of each row; AttentionSpec::index_dtype
     Tensor row_ends{};    // [rows], optional: the column behind each row's last, likewise. What is beyond the
@@ -139,11 +147,9 @@ struct TopKTensors {
     Tensor indices{};     // i32 [rows, k], the last stride 1; overlaps no other tensor
 };
 
-// The tensors of one op, whichever it is.
-using OpTensors =
-    std::variant<const AttentionTensors*, const MergeTensors*, const AppendTensors*, const TopKTensors*>;
+// One of the structs above.
 template <class Tensors>
-concept TensorsOfOp = std::is_constructible_v<OpTensors, const Tensors*>;
+concept TensorsOfOp = std::is_same_v<decltype(Tensors::kOp), const Op>;
 
 // Lengths on the device, dtype AttentionSpec::index_dtype, contiguous. A length beyond its bound is clamped
 // and reported by Call::status(); no value on the device makes a kernel touch memory outside the tensors.

@@ -34,8 +34,8 @@ class ATTNSMITH_API InvalidRequest : public Error {
 
 // Why one candidate was not chosen.
 struct Refusal {
-    std::string candidate;  // a kernel's name, or a family's
-    std::string reason;     // one sentence
+    std::string candidate{};  // a kernel's name, or a family's
+    std::string reason{};     // one sentence
 
     bool operator==(const Refusal&) const = default;
 };

@@ -164,6 +164,14 @@ struct Workspace {
     std::size_t bytes = 0;  // from data on
 };
 
+// What the tensors have at most that a workspace is to serve.
+struct WorkspaceBounds {
+    std::int64_t batch = 1;  // sequences
+    // Queries of all sequences: batch * max_q_len of a dense q, q.shape[0] of a ragged one.
+    std::int64_t q_tokens = 1;
+    std::int64_t max_kv_len = 1;  // keys of the longest sequence
+};
+
 // The status word is a std::uint32_t at the start of a workspace; kernels set its bits and never clear them.
 // This one is CallStatus::q_len_clamped.
 inline constexpr std::uint32_t kStatusQueryLengthClamped = 1;
@@ -270,6 +278,10 @@ class ATTNSMITH_API Call {
     // where the program deletes what `retired`, a queue of its own, was given.
     std::shared_ptr<const void> keep_alive() const;
 
+    // Waits for all that `stream` was given; null is the default stream of the kernel's device, which
+    // launch() takes, too. Throws DriverError.
+    void synchronize(Stream stream = nullptr) const;
+
     // The kernels' grids, in the order that launch() enqueues them; for tests and logs.
     std::string describe() const;
 
@@ -288,10 +300,8 @@ class ATTNSMITH_API Kernel {
     Kernel();
 
     // Bytes of workspace that a Call needs whose tensors have these bounds: at least kWorkspaceZeroedBytes,
-    // or 0 of a merge. `q_tokens` counts the queries of all sequences: batch * max_q_len for a dense q,
-    // q.shape[0] for a ragged one. Throws InvalidRequest naming the argument that is negative or more than
-    // any launch takes.
-    std::size_t workspace_bytes(std::int64_t batch, std::int64_t q_tokens, std::int64_t max_kv_len) const;
+    // or 0 of a merge. Throws InvalidRequest naming the bound that is negative or more than any launch takes.
+    std::size_t workspace_bytes(const WorkspaceBounds& bounds) const;
 
     // Checks the tensors against the spec and fixes the arguments. Throws InvalidRequest naming the tensor's
     // field. May be done while a stream is being captured, by this thread or another: nothing of it is
@@ -303,12 +313,12 @@ class ATTNSMITH_API Kernel {
     // Binds the tensors of another op, such as MergeTensors. What of `batch` counts is said at their struct.
     template <TensorsOfOp Tensors>
     Call bind(const Tensors& tensors, const Batch& batch = {}) const {
-        return bind_tensors(&tensors, batch, nullptr);
+        return bind_tensors(Tensors::kOp, &tensors, batch, nullptr);
     }
     // Binds the tensors of another op with the caller's workspace. One that needs none leaves it alone.
     template <TensorsOfOp Tensors>
     Call bind(const Tensors& tensors, const Batch& batch, Workspace workspace) const {
-        return bind_tensors(&tensors, batch, &workspace);
+        return bind_tensors(Tensors::kOp, &tensors, batch, &workspace);
     }
 
     const AttentionSpec& spec() const;  // normalised
@@ -324,7 +334,8 @@ class ATTNSMITH_API Kernel {
     friend class KernelSet;
     friend class Runtime;
 
-    Call bind_tensors(OpTensors tensors, const Batch& batch, const Workspace* workspace) const;
+    // `tensors`: the struct of that op's.
+    Call bind_tensors(Op op, const void* tensors, const Batch& batch, const Workspace* workspace) const;
 
     std::shared_ptr<const Impl> impl_;
 };
@@ -343,10 +354,9 @@ class ATTNSMITH_API KernelSet {
     // refuses.
     const Kernel& pick(const PlanSizes& sizes) const;
 
-    // Bytes of a workspace that serves every kernel of the set, for any tensors within these bounds, which
-    // are those of Kernel::workspace_bytes(). Throws InvalidRequest likewise.
-    std::size_t workspace_bytes(std::int64_t max_batch, std::int64_t max_q_tokens,
-                                std::int64_t max_kv_len) const;
+    // Bytes of a workspace that serves every kernel of the set, for any tensors within these bounds. Throws
+    // InvalidRequest naming the bound that is negative or more than any launch takes.
+    std::size_t workspace_bytes(const WorkspaceBounds& bounds) const;
 
     std::span<const Kernel> kernels() const;  // that pick() can give, each once
     std::size_t size() const;                 // of kernels()
@@ -432,8 +442,8 @@ class ATTNSMITH_API Runtime {
 
     std::vector<DeviceInfo> devices() const;  // empty where there is no driver or no GPU
     Buffer allocate(std::size_t bytes, int device = kCurrentDevice) const;  // device memory
-    // Waits for all that the stream was given. Throws DriverError.
-    void synchronize(Stream stream = nullptr) const;
+    // Waits for all that `stream` was given; null is the default stream of `device`. Throws DriverError.
+    void synchronize(Stream stream = nullptr, int device = kCurrentDevice) const;
 
     struct Impl;
 

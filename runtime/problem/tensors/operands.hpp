@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <variant>
 
 #include "attnsmith/batch.hpp"
 
@@ -13,17 +12,22 @@ namespace attnsmith::problem {
 
 // The tensors and the batch outlive it.
 struct Operands {
-    OpTensors tensors;
+    Op op;                // whose struct of tensors it is
+    const void* tensors;  // that struct
     const Batch& batch;
 
     template <TensorsOfOp Tensors>
+    static Operands of(const Tensors& tensors, const Batch& batch) {
+        return {Tensors::kOp, &tensors, batch};
+    }
+    template <TensorsOfOp Tensors>
     bool holds() const {
-        return std::holds_alternative<const Tensors*>(tensors);
+        return op == Tensors::kOp;
     }
     // REQUIRES: holds<Tensors>()
     template <TensorsOfOp Tensors>
     const Tensors& as() const {
-        return *std::get<const Tensors*>(tensors);
+        return *static_cast<const Tensors*>(tensors);
     }
 };
 

@@ -312,7 +312,7 @@ TEST_CASE("each token has scales of its own, in tensors of their own or behind i
                 storage.load(test.steps[0]);
                 const AttentionTensors tensors = storage.tensors();
                 const problem::Problem problem = problem::validate(test.spec, {});
-                CHECK_NOTHROW(ops::check_operands(problem, problem::Operands{&tensors, storage.batch()}));
+                CHECK_NOTHROW(ops::check_operands(problem, problem::Operands::of(tensors, storage.batch())));
                 if (behind)
                     CHECK(reinterpret_cast<const std::byte*>(tensors.k_scale.data) ==
                           static_cast<const std::byte*>(tensors.k.data) + 16);
@@ -366,7 +366,7 @@ TEST_CASE("latents with scales of blocks are rows of 656 bytes, or tensors of th
             storage.load(test.steps[0]);
             const AttentionTensors tensors = storage.tensors();
             const problem::Problem problem = problem::validate(test.spec, {});
-            CHECK_NOTHROW(ops::check_operands(problem, problem::Operands{&tensors, storage.batch()}));
+            CHECK_NOTHROW(ops::check_operands(problem, problem::Operands::of(tensors, storage.batch())));
             CHECK((tensors.kpe.dtype == DType::bf16 && tensors.k_scale.shape[2] == 4));
             CHECK(static_cast<bool>(tensors.q_pe) == apart);
             if (behind) {

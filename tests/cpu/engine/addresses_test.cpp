@@ -190,7 +190,7 @@ TEST_CASE("outputs may lie between inputs, but not in them nor in the workspace"
     // q and o of one buffer, a row of the one beside a row of the other.
     bound.q = at(1, DType::bf16, {2, 1, 64, 128}).slice(2, 0, 32);
     bound.o = at(4, DType::bf16, {2, 1, 64, 128}).slice(2, 32, 64);
-    Buffer memory = runtime.allocate(kernel.workspace_bytes(2, 2, 1000));
+    Buffer memory = runtime.allocate(kernel.workspace_bytes({2, 2, 1000}));
     const Call call = kernel.bind(bound, {}, {memory.data(), memory.bytes()});
     const int before = fake().launches;
     call.launch({.q = place(4)});

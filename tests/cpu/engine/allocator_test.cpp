@@ -66,7 +66,7 @@ TEST_CASE("workspaces and buffers come from the caller's allocator and go back t
             const Kernel kernel = runtime.prepare(kSpec, {1, 64, 64});
             call = bound(kernel);
             REQUIRE(pool.live.size() == 1);
-            CHECK(pool.live.begin()->second == kernel.workspace_bytes(1, 64, 64));
+            CHECK(pool.live.begin()->second == kernel.workspace_bytes({1, 64, 64}));
             CHECK(pool.device == 0);
             buffer = runtime.allocate(1000);
             CHECK(pool.live.at(buffer.data()) == 1000);

@@ -45,7 +45,7 @@ TEST_CASE("an append launches one grid with the tensors that were bound", "[engi
     fake() = {};
     Runtime runtime(fake_options());
     const Kernel kernel = runtime.prepare(kSpec, {});
-    CHECK(kernel.workspace_bytes(1, 64, 1) == kWorkspaceZeroedBytes);
+    CHECK(kernel.workspace_bytes({1, 64, 1}) == kWorkspaceZeroedBytes);
     fake().param_bytes = sizeof(abi::AppendArguments);
     const AppendTensors bound = tensors(64);
     const Call call = kernel.bind(bound);
@@ -104,7 +104,7 @@ TEST_CASE("slots are compared by warps behind those that write", "[engine][appen
     AttentionSpec spec = kSpec;
     spec.check_slots = true;
     const Kernel kernel = runtime.prepare(spec, {});
-    CHECK(kernel.workspace_bytes(1, 64, 1) == kWorkspaceZeroedBytes);
+    CHECK(kernel.workspace_bytes({1, 64, 1}) == kWorkspaceZeroedBytes);
     fake().param_bytes = sizeof(abi::AppendArguments);
     const Call call = kernel.bind(tensors(641));
     abi::AppendArguments arguments;

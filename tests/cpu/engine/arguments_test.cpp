@@ -26,7 +26,7 @@ struct Bound {
 Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Batch& batch) {
     const planner::Plan plan = planner::make_plan(problem::validate(spec, {1, 1, 65536}),
                                                   families::traits_of(89), planner::repository_tuning());
-    const problem::Operands operands = problem::Operands{&tensors, batch};
+    const problem::Operands operands = problem::Operands::of(tensors, batch);
     const problem::BoundShape shape = ops::check_operands(plan.problem, operands);
     Bound bound{planner::launch_of(plan, shape), {}};
     const families::KernelConfig& kernel = plan.kernel(planner::Role::attention);

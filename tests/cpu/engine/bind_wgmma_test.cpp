@@ -66,7 +66,7 @@ Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Bat
     const planner::Plan plan = planner::make_plan(problem::validate(spec, {8, 4096, 4096}),
                                                   families::traits_of(90), planner::repository_tuning());
     REQUIRE(plan.kernel(planner::Role::attention).backend() == families::Backend::wgmma);
-    const problem::Operands operands = problem::Operands{&tensors, batch};
+    const problem::Operands operands = problem::Operands::of(tensors, batch);
     const problem::BoundShape shape = ops::check_operands(plan.problem, operands);
     const planner::Launch launch = planner::launch_of(plan, shape);
     const families::Binding binding{operands, at(9, DType::i32, {1}).data};

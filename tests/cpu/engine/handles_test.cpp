@@ -39,7 +39,9 @@ TEST_CASE("A kernel that was never prepared says so") {
     const Kernel kernel;
     CHECK(!kernel);
     for (const auto& use : std::initializer_list<std::function<void()>>{
-             [&] { (void)kernel.workspace_bytes(1, 1, 1); },
+             [&] {
+                 (void)kernel.workspace_bytes({1, 1, 1});
+             },
              [&] { (void)kernel.bind(AttentionTensors{}, {}); },
              [&] { (void)kernel.spec(); },
              [&] { (void)kernel.device(); },
@@ -56,8 +58,26 @@ TEST_CASE("A call that was never bound says so") {
              [&] { call.launch(); },
              [&] { (void)call.status(); },
              [&] { call.clear_status(); },
+             [&] { call.synchronize(); },
              [&] { (void)call.describe(); },
          }) {
         CHECK_THROWS_WITH(use(), "this Call is empty: it was default-constructed or moved from");
     }
+}
+
+TEST_CASE("A cache that was moved from says so") {
+    Runtime runtime({.use_cache = false, .log_level = LogLevel::off});
+    Cache cache = runtime.cache();
+    const Cache other = std::move(cache);
+    for (const auto& use : std::initializer_list<std::function<void()>>{
+             [&] { (void)cache.directories(); },
+             [&] { (void)cache.list(); },
+             [&] { (void)cache.stat(); },
+             [&] { (void)cache.verify(); },
+             [&] { (void)cache.gc(); },
+             [&] { (void)cache.clear(); },
+         }) {
+        CHECK_THROWS_WITH(use(), "this Cache is empty: it was default-constructed or moved from");
+    }
+    CHECK_NOTHROW(other.directories());
 }

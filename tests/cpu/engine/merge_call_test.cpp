@@ -32,7 +32,7 @@ TEST_CASE("a merge launches one grid with the tensors that were bound", "[engine
     fake() = {};
     Runtime runtime(fake_options());
     const Kernel kernel = runtime.prepare(kSpec, {1, 33, 1});
-    CHECK(kernel.workspace_bytes(1, 33, 1) == 0);
+    CHECK(kernel.workspace_bytes({1, 33, 1}) == 0);
     fake().param_bytes = sizeof(abi::MergeArguments);
     const int allocations = fake().allocations;
     const MergeTensors bound = tensors(33);

@@ -94,7 +94,7 @@ TEST_CASE("sizes that cannot be are refused by name", "[engine][kernel_set]") {
     CHECK(refused([&] { (void)set.pick({.batch = 0}); }).field() == "batch");
     CHECK(refused([&] { (void)set.pick({.q_len = -1}); }).field() == "q_len");
     CHECK(refused([&] { (void)set.pick({.kv_len = std::int64_t{1} << 31}); }).field() == "kv_len");
-    CHECK(refused([&] { (void)set.workspace_bytes(-1, 1, 1); }).field() == "max_batch");
+    CHECK(refused([&] { (void)set.workspace_bytes({-1, 1, 1}); }).field() == "batch");
     CHECK_THROWS_AS((void)KernelSet().pick({}), Error);
     CHECK_FALSE(static_cast<bool>(KernelSet()));
 }
@@ -106,7 +106,7 @@ TEST_CASE("a merge's set is its one kernel", "[engine][kernel_set]") {
         runtime.prepare_set({.op = Op::merge, .dtype = DType::bf16, .head_dim_vo = 64, .q_heads = 4});
     REQUIRE(set.size() == 1);
     CHECK(contains(name_of(set.pick({})), "merge states"));
-    CHECK(set.workspace_bytes(1, 10, 0) == 0);
+    CHECK(set.workspace_bytes({1, 10, 0}) == 0);
 }
 
 TEST_CASE("the plan of a set's kernel says that it divides keys by bounds", "[engine][kernel_set]") {

@@ -58,7 +58,7 @@ struct Bounds {
 };
 
 std::size_t needed_for(const Bounds& bounds) {
-    return kernel().workspace_bytes(bounds.batch, bounds.batch * bounds.q_len, bounds.kv_len);
+    return kernel().workspace_bytes({bounds.batch, bounds.batch * bounds.q_len, bounds.kv_len});
 }
 
 struct Launched {
@@ -152,7 +152,7 @@ TEST_CASE("smaller bounds never need more of a workspace", "[engine][workspace]"
         return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most + 1));
     };
     for (const std::int64_t longest : {100, 1000, 5000, 20000, 1000000}) {
-        const std::size_t most = kernel().workspace_bytes(6, 12, longest);
+        const std::size_t most = kernel().workspace_bytes({6, 12, longest});
         for (int i = 0; i < 200; ++i) {
             const Bounds bounds{1 + up_to(5), up_to(2), up_to(longest)};
             CAPTURE(longest, bounds.batch, bounds.q_len, bounds.kv_len);
@@ -178,7 +178,7 @@ TEST_CASE("of a call in chunks a second kernel merges what the first finds", "[e
                                      .k = far(2, {1, kv_len, 2, 128}),
                                      .v = far(3, {1, kv_len, 2, 128}),
                                      .o = far(4, {1, 128, 8, 128})};
-        const std::size_t needed = kernel.workspace_bytes(1, 128, kv_len);
+        const std::size_t needed = kernel.workspace_bytes({1, 128, kv_len});
         CHECK(refused([&] {
                   kernel.bind(bound, {}, Workspace{kScratch, needed - 1});
               }).field() == "workspace.bytes");
@@ -202,7 +202,7 @@ TEST_CASE("of a call in chunks a second kernel merges what the first finds", "[e
     }
     // Up to one chunk nothing is divided.
     for (const std::int64_t kv_len : {std::int64_t{0}, std::int64_t{1}, chunk})
-        CHECK(kernel.workspace_bytes(1, 128, kv_len) == static_cast<std::size_t>(abi::kZeroedBytes));
+        CHECK(kernel.workspace_bytes({1, 128, kv_len}) == static_cast<std::size_t>(abi::kZeroedBytes));
 }
 
 TEST_CASE("no part of a divided call's workspace is memory of a tensor", "[engine][workspace]") {
@@ -284,6 +284,6 @@ TEST_CASE("a divided kernel is prepared in the caller's context alone", "[engine
     const int retained = fake().primary_retains;
     const Kernel prepared =
         runtime.prepare({.head_dim_qk = 128, .q_heads = 8, .kv_heads = 2}, {1, 128, 16384}, 0);
-    REQUIRE(prepared.workspace_bytes(1, 128, 16384) > static_cast<std::size_t>(abi::kZeroedBytes));
+    REQUIRE(prepared.workspace_bytes({1, 128, 16384}) > static_cast<std::size_t>(abi::kZeroedBytes));
     CHECK(fake().primary_retains == retained);
 }

@@ -125,7 +125,7 @@ TEST_CASE("a call whose keys are widened ahead is two launches, and one where it
         fake().launches = 0;
         beyond.launch();
         CHECK(fake().launches <= 2);
-        CHECK(kernel->workspace_bytes(256, 4096, 131072) < std::size_t{600} << 20);
-        CHECK(kernel->workspace_bytes(256, 4096, 131072) >= kernel->workspace_bytes(1, 64, 65536));
+        CHECK(kernel->workspace_bytes({256, 4096, 131072}) < std::size_t{600} << 20);
+        CHECK(kernel->workspace_bytes({256, 4096, 131072}) >= kernel->workspace_bytes({1, 64, 65536}));
     }
 }

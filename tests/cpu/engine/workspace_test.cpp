@@ -20,7 +20,7 @@ TEST_CASE("a workspace that is given has memory of its own", "[engine][workspace
                                    .v = at(3, DType::bf16, {2, 8, 2, 64}),
                                    .o = at(4, DType::bf16, {2, 4, 2, 64})};
     const Batch batch{.q_lens = at(5, DType::i32, {2}), .kv_lens = at(6, DType::i32, {2})};
-    const std::size_t needed = kernel.workspace_bytes(2, 8, 8);
+    const std::size_t needed = kernel.workspace_bytes({2, 8, 8});
     const int allocations = fake().allocations;
 
     for (const std::size_t bytes : {std::size_t{1}, needed, needed << 20}) {

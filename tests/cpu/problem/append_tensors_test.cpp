@@ -33,7 +33,7 @@ struct Setup {
     Batch batch{};
 
     BoundShape check() const {
-        return ops::check_operands(validate(spec, {}), problem::Operands{&tensors, batch});
+        return ops::check_operands(validate(spec, {}), problem::Operands::of(tensors, batch));
     }
 
     void rotate() {

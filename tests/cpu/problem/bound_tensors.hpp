@@ -15,7 +15,7 @@ struct BoundTensors {
     Batch batch;
 
     problem::BoundShape check() const {
-        return ops::check_operands(problem::validate(spec, {}), problem::Operands{&tensors, batch});
+        return ops::check_operands(problem::validate(spec, {}), problem::Operands::of(tensors, batch));
     }
 };
 

@@ -32,7 +32,7 @@ struct Setup {
         return tensors;
     }
     BoundShape check() const {
-        return ops::check_operands(validate(spec, {}), problem::Operands{&tensors, {}});
+        return ops::check_operands(validate(spec, {}), problem::Operands::of(tensors, {}));
     }
 };
 

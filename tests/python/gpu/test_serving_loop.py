@@ -137,8 +137,8 @@ class Loop:
         for name, longest, tokens in (("decode", 1, SLOTS), ("mixed", CHUNK, MAX_TOKENS)):
             attending = runtime.prepare(mask="causal", batch=SLOTS, q_len=longest, kv_len=MAX_KV, **words)
             q, k, v = self.parts(tokens)
-            calls = [appending.bind_append(q, k, v, *self.cache, q_out=q, rope_table=self.rope_table, **self.scales,
-                                           **self.places(tokens, longest)),
+            calls = [appending.bind_append(q=q, k=k, v=v, k_cache=self.cache[0], v_cache=self.cache[1], q_out=q,
+                                           rope_table=self.rope_table, **self.scales, **self.places(tokens, longest)),
                      attending.bind(q, *self.cache, self.out[:tokens], q_indptr=self.q_indptr, kv_lens=self.kv_lens,
                                     page_table=self.table, max_q_len=longest, max_kv_len=MAX_KV, **self.scales)]
             self.calls += calls

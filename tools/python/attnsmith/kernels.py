@@ -321,7 +321,7 @@ class Kernel(Owner):
         held = (states, o, lse, order.held)
         return Call(self._library, out.value or 0, framework.stream_of(index), held)
 
-    def bind_append(self, q: Any = None, k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = None, *,
+    def bind_append(self, *, q: Any = None, k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = None,
                     q_out: Any = None, kpe: Any = None, kpe_cache: Any = None, slot_mapping: Any = None,
                     positions: Any = None, rope_table: Any = None, q_norm_weight: Any = None,
                     k_norm_weight: Any = None, k_scale: Any = None, v_scale: Any = None, q_scale: Any = None,
@@ -451,13 +451,13 @@ class KernelSet(Owner):
         self._picked[batch, q_len, kv_len] = kernel
         return kernel
 
-    def workspace_bytes(self, max_batch: int, max_q_tokens: int, max_kv_len: int) -> int:
-        """Bytes of a workspace that serves every kernel of the set, for any tensors of at most max_batch sequences,
-        max_q_tokens queries of all of them and max_kv_len keys of the longest. Raises InvalidRequest."""
+    def workspace_bytes(self, batch: int, q_tokens: int, max_kv_len: int) -> int:
+        """Bytes of a workspace that serves every kernel of the set, for any tensors of at most `batch` sequences,
+        `q_tokens` queries of all of them and `max_kv_len` keys of the longest. Raises InvalidRequest."""
         out = c_size_t()
         self._library.call(self._library.functions.attnsmith_kernel_set_workspace_bytes, self._handle.pointer,
-                           fitting("max_batch", max_batch, c_int64, 0),
-                           fitting("max_q_tokens", max_q_tokens, c_int64, 0),
+                           fitting("batch", batch, c_int64, 0),
+                           fitting("q_tokens", q_tokens, c_int64, 0),
                            fitting("max_kv_len", max_kv_len, c_int64, 0), byref(out))
         return out.value
 

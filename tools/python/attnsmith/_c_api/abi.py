@@ -202,6 +202,7 @@ CHECKED: "dict[str, tuple[Any, ...]]" = {
     "attnsmith_call_status": (_handle, c_void_p, _out),
     "attnsmith_call_clear_status": (_handle, c_void_p),
     "attnsmith_call_describe": (_handle, _out),
+    "attnsmith_call_synchronize": (_handle, c_void_p),
     "attnsmith_run": (_handle, _struct, _struct, _struct, c_void_p),
     "attnsmith_run_merge": (_handle, _struct, c_void_p),
     "attnsmith_run_append": (_handle, _struct, _struct, _struct, c_void_p),
