@@ -17,12 +17,6 @@ std::vector<Candidate> Family::candidates(const AttentionSpec& spec, const SmTra
     return serving(spec, sm, tuning, rejected);
 }
 
-bool Family::needs(const KernelConfig& kernel, Role other) const {
-    return other == Role::merge_splits && takes(kernel, SplitPolicy::chunks);
-}
-
-std::vector<KernelConfig> Family::tunable(const AttentionSpec&, const SmTraits&) const { return {}; }
-
 // What a config asks its family.
 
 Backend KernelConfig::backend() const { return family->backend(); }

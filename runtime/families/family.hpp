@@ -11,7 +11,6 @@
 #include "attnsmith/error.hpp"
 #include "families/binding.hpp"
 #include "families/config.hpp"
-#include "families/cost.hpp"
 #include "families/launch.hpp"
 #include "families/traits.hpp"
 #include "families/tuning.hpp"
@@ -47,6 +46,8 @@ struct SourceParts {
     std::string shared_bytes = "0";  // an expression
 };
 
+class AttentionFamily;
+
 class Family {
   public:
     // "attention_mma": the template is the function attnsmith::attention_mma, and the entry
@@ -62,31 +63,14 @@ class Family {
     // both. Why what else there could be is not in it goes to `rejected`.
     std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
                                       const TuningTable& tuning, std::vector<Refusal>& rejected) const;
-    // The phase for which tuning tables decide on the family's tiles; nothing where they do for none.
-    virtual std::optional<Phase> tuned_phase() const { return std::nullopt; }
-    // Every kernel that is legal there: what is measured to make a table.
-    virtual std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm) const;
-
     virtual std::string kernel_name(const KernelConfig& kernel) const = 0;
-    virtual int producer_warps(const KernelConfig&) const { return 0; }
 
-    // Whether keys can be divided for the kernel like that; or left whole, with SplitPolicy::none.
-    virtual bool takes(const KernelConfig&, SplitPolicy policy) const { return policy == SplitPolicy::none; }
-
+    // What else is asked where its kernels are attentions; null of others, which are not ranked: such a
+    // family is alone in its role, and has one kernel there.
+    virtual const AttentionFamily* attention() const { return nullptr; }
     // Whether a launch of the kernel may need another step of its op: one before it, or what joins its
     // chunks.
-    virtual bool needs(const KernelConfig& kernel, Role other) const;
-
-    // Keys that an attention's running softmax takes at a time, where rows are cut at absolute positions.
-    virtual int softmax_keys(const KernelConfig&) const { return 0; }
-
-    // An attention's query tiles of all sequences and KV heads, at most, for these bounds and any below.
-    virtual std::int64_t most_tiles(const KernelConfig&, const problem::Problem&,
-                                    const problem::BoundShape&) const {
-        return 0;
-    }
-    // What an attention is ranked by. A family that is alone in its role, and has one kernel there, is not.
-    virtual AttentionCost cost(const KernelConfig&, const SmTraits&) const { return {}; }
+    virtual bool needs(const KernelConfig&, Role) const { return false; }
 
     virtual Extent extent(const KernelConfig& kernel, const LaunchContext& context) const = 0;
     virtual SourceParts source(const KernelConfig& kernel) const = 0;

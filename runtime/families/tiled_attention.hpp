@@ -3,7 +3,7 @@
 #pragma once
 
 #include "families/attention.hpp"
-#include "families/family.hpp"
+#include "families/attention_family.hpp"
 
 namespace attnsmith::families {
 
@@ -27,9 +27,8 @@ struct TiledKernel : AttentionConstants {
 // Tiles of rows that are packed without a gap: AttentionCost::query_tiles.
 std::int64_t packed_query_tiles(int tile_q, const HeadWork& work);
 
-class TiledAttention : public Family {
+class TiledAttention : public AttentionFamily {
   public:
-    Role role() const final { return Role::attention; }
     bool takes(const KernelConfig& kernel, SplitPolicy policy) const final;
     int softmax_keys(const KernelConfig& kernel) const final;
     std::string kernel_name(const KernelConfig& kernel) const final;

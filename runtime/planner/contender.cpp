@@ -17,10 +17,10 @@ std::int64_t least_keys(const KernelConfig& attention) {
 }
 
 Contender::Contender(const KernelConfig& attention, const SmTraits& sm)
-    : cost(attention.family->cost(attention, sm)),
-      takes_whole(attention.family->takes(attention, SplitPolicy::none)),
-      takes_chunks(attention.family->takes(attention, SplitPolicy::chunks)),
-      takes_shares(attention.family->takes(attention, SplitPolicy::shares)),
+    : cost(families::attention_of(attention).cost(attention, sm)),
+      takes_whole(families::takes(attention, SplitPolicy::none)),
+      takes_chunks(families::takes(attention, SplitPolicy::chunks)),
+      takes_shares(families::takes(attention, SplitPolicy::shares)),
       least_keys(planner::least_keys(attention)),
       // Each warpgroup that multiplies counts for itself.
       most_shares(abi::kMostShares / attention.constants.integer("consumers", 1)) {}

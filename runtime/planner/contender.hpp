@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "families/family.hpp"
+#include "families/attention_family.hpp"
 
 namespace attnsmith::planner {
 

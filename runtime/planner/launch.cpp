@@ -5,6 +5,7 @@
 #include "abi/attention_arguments.h"
 #include "abi/attention_cuts.h"
 #include "abi/widen_arguments.h"
+#include "families/attention_family.hpp"
 #include "ops/op.hpp"
 #include "planner/split.hpp"
 #include "problem/ceil_div.hpp"
@@ -37,7 +38,7 @@ std::int64_t rows_of_shares(const Plan& plan, const Split& shares, const problem
 Split with_work(const Plan& plan, const Split& shares, const problem::BoundShape& shape) {
     const KernelConfig& attention = plan.kernel(Role::attention);
     const int tile_kv = attention.tile_kv();
-    const std::int64_t tiles = attention.family->most_tiles(attention, plan.problem, shape);
+    const std::int64_t tiles = families::attention_of(attention).most_tiles(attention, plan.problem, shape);
     if (tiles >= shares.parts) return shares;
     const std::int64_t units = tiles * std::max<std::int64_t>(1, ceil_div(shape.max_kv_len, tile_kv));
     return {SplitPolicy::shares, shares.keys, std::min(shares.parts, ceil_div(units, shares.keys / tile_kv))};
@@ -89,7 +90,7 @@ Split split_of(const Plan& plan, const problem::BoundShape& shape) {
 std::int64_t partial_rows(const Plan& plan, const problem::BoundShape& shape, const Split& split) {
     const KernelConfig& attention = plan.kernel(Role::attention);
     const auto may_take = [&](SplitPolicy policy) {
-        return plan.is_of_set ? attention.family->takes(attention, policy) : split.policy == policy;
+        return plan.is_of_set ? families::takes(attention, policy) : split.policy == policy;
     };
     if (may_take(SplitPolicy::chunks)) {
         // A shorter bound may have more chunks, where the chunk has grown to keep within the most.

@@ -212,7 +212,7 @@ Plan without_widening(const KernelSet& set, const Plan& plan) {
     Plan instead{.problem = plan.problem, .device = plan.device, .numerics = plan.numerics};
     instead.is_of_set = plan.is_of_set;
     const KernelConfig& kernel = chosen.candidate->kernel;
-    const bool merges = plan.is_of_set ? kernel.family->takes(kernel, SplitPolicy::chunks)
+    const bool merges = plan.is_of_set ? families::takes(kernel, SplitPolicy::chunks)
                                        : chosen.split.policy == SplitPolicy::chunks;
     add_steps(set, {kernel, chosen.candidate->source}, merges, instead);
     instead.split = plan.is_of_set ? planned_split(kernel, plan.device, work_of(plan.problem)) : chosen.split;
@@ -361,8 +361,7 @@ SetOfPlans plan_set(const AttentionSpec& spec, const DeviceTraits& device, const
         if (known != made.plans.end() || one.kernel.family->role() != role) continue;
         Plan& plan = made.plans.emplace_back(plan_of({spec, {}}, device, made.set));
         plan.is_of_set = true;
-        add_steps(made.set, {one.kernel, one.source},
-                  one.kernel.family->takes(one.kernel, SplitPolicy::chunks), plan);
+        add_steps(made.set, {one.kernel, one.source}, families::takes(one.kernel, SplitPolicy::chunks), plan);
         if (op.divides_keys) plan.split = planned_split(one.kernel, device, work_of(plan.problem));
         if (reads_widened(one.kernel)) plan.instead.push_back(without_widening(made.set, plan));
     }
@@ -370,7 +369,7 @@ SetOfPlans plan_set(const AttentionSpec& spec, const DeviceTraits& device, const
 }
 
 Plan with_attention(Plan plan, const KernelConfig& attention, const Split& split, const TuningTable& tuning) {
-    const auto takes = [&](SplitPolicy policy) { return attention.family->takes(attention, policy); };
+    const auto takes = [&](SplitPolicy policy) { return families::takes(attention, policy); };
     plan.split = takes(split.policy) ? split
                  : takes(SplitPolicy::shares)
                      ? shares_of(Contender(attention, plan.device), plan.device.sm_count)

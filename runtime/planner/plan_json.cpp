@@ -44,8 +44,9 @@ Json step_json(const Step& step, const families::Extent& extent, const CacheStat
         json["stages"] = kernel.stages();
     }
     json["warps"] = kernel.threads / 32;
-    if (const int producers = family.producer_warps(kernel); producers > 0)
-        json["producer_warps"] = producers;
+    if (const auto* const attention = family.attention();
+        attention != nullptr && attention->producer_warps(kernel) > 0)
+        json["producer_warps"] = attention->producer_warps(kernel);
     if (kernel.constants.integer("gather") != 0) json["gather"] = true;
     json["grid"] = fmt::format("{} CTAs of {} threads", extent.ctas, kernel.threads);
     json["grid_ctas"] = extent.ctas;
@@ -62,7 +63,7 @@ Json step_json(const Step& step, const families::Extent& extent, const CacheStat
 Json cuts_json(const families::KernelConfig& kernel) {
     return {{"least_keys", abi::kLeastCut},
             {"most_pieces", abi::kMostCuts},
-            {"softmax_keys", kernel.family->softmax_keys(kernel)}};
+            {"softmax_keys", families::attention_of(kernel).softmax_keys(kernel)}};
 }
 
 Json split_json(const Plan& plan, const Launch& launch) {

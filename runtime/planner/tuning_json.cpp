@@ -9,6 +9,7 @@
 #include <set>
 
 #include "attnsmith/error.hpp"
+#include "families/attention_family.hpp"
 #include "families/registry/registry.hpp"
 #include "problem/json_text.hpp"
 #include "problem/vocabulary.hpp"
@@ -126,12 +127,13 @@ TuningMatch parse_match(const Object& object) {
 }
 
 // The backend must be that of a family whose tiles are tuned.
-const families::Family& parse_backend(const Object& object) {
-    std::vector<const families::Family*> tuned;
+const families::AttentionFamily& parse_backend(const Object& object) {
+    std::vector<const families::AttentionFamily*> tuned;
     std::vector<std::string_view> words;
     for (const families::Family* family : families::all_families()) {
-        if (!family->tuned_phase()) continue;
-        tuned.push_back(family);
+        const families::AttentionFamily* const attention = family->attention();
+        if (attention == nullptr || !attention->tuned_phase()) continue;
+        tuned.push_back(attention);
         words.push_back(to_string(family->backend()));
     }
     const std::string word = object.word("backend", words);
@@ -142,7 +144,7 @@ const families::Family& parse_backend(const Object& object) {
 // decode has one tile of rows there, and takes its other tiles from no table.
 TuningTile parse_tile(const Object& object, const Object& of_match, const TuningMatch& match) {
     object.accept({"backend", "tile_q", "tile_kv", "stages"});
-    const families::Family& family = parse_backend(object);
+    const families::AttentionFamily& family = parse_backend(object);
     const bool decodes = family.tuned_phase() == families::Phase::decode;
     if (decodes && match.max_rows != families::kDecodeRows) {
         throw InvalidRequest(of_match.field("max_rows"),

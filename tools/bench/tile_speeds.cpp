@@ -11,6 +11,7 @@
 #include "bench/event_timer.hpp"
 #include "bench/statistics.hpp"
 #include "engine/runtime_impl.hpp"
+#include "families/attention_family.hpp"
 #include "families/registry/registry.hpp"
 #include "planner/split.hpp"
 #include "problem/json_text.hpp"
@@ -180,8 +181,9 @@ void prefer_many_ctas(std::vector<TileSpeed>& speeds) {
 std::vector<KernelConfig> tunable_kernels(const problem::Problem& problem, const families::SmTraits& sm) {
     std::vector<KernelConfig> kernels;
     for (const families::Family* family : families::all_families()) {
-        if (family->tuned_phase() == phase_of(problem))
-            std::ranges::move(family->tunable(problem.spec, sm), std::back_inserter(kernels));
+        const families::AttentionFamily* const attention = family->attention();
+        if (attention != nullptr && attention->tuned_phase() == phase_of(problem))
+            std::ranges::move(attention->tunable(problem.spec, sm), std::back_inserter(kernels));
     }
     return kernels;
 }
@@ -195,9 +197,10 @@ families::Phase phase_of(const problem::Problem& problem) {
 std::optional<std::string> tuning_refusal(const problem::Problem& problem, const families::SmTraits& sm) {
     std::string reasons;
     for (const families::Family* family : families::all_families()) {
-        if (family->tuned_phase() != phase_of(problem)) continue;
+        const families::AttentionFamily* const attention = family->attention();
+        if (attention == nullptr || attention->tuned_phase() != phase_of(problem)) continue;
         auto reason = family->refusal(problem.spec, sm);
-        if (!reason && family->tunable(problem.spec, sm).empty())
+        if (!reason && attention->tunable(problem.spec, sm).empty())
             reason =
                 fmt::format("the tiles of {} are fixed for such a request", to_string(family->backend()));
         if (!reason) return std::nullopt;

@@ -95,7 +95,7 @@ Kernel prepare_case(Runtime& runtime, const Case& test) {
     const std::int64_t chunk = test.kernel->chunk;
     const KernelConfig attention = config_of(plan.problem.spec, *test.kernel, plan.device);
     planner::Split split;
-    if (chunk > 0 && attention.family->takes(attention, planner::SplitPolicy::chunks))
+    if (chunk > 0 && families::takes(attention, planner::SplitPolicy::chunks))
         split = {planner::SplitPolicy::chunks, chunk,
                  std::max<std::int64_t>(1, problem::ceil_div(sizes.kv_len, chunk))};
     else if (chunk > 0)

@@ -1,16 +1,16 @@
 #include "families/attention_wgmma/family.hpp"
 
+#include "families/attention_family.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 #include "families/attention_wgmma/schedule.hpp"
 
 namespace attnsmith::families::attention_wgmma {
 namespace {
 
-class Wgmma final : public Family {
+class Wgmma final : public AttentionFamily {
   public:
     std::string_view name() const override { return "attention_wgmma"; }
     Backend backend() const override { return Backend::wgmma; }
-    Role role() const override { return Role::attention; }
     bool takes(const KernelConfig& kernel, SplitPolicy policy) const override {
         const auto constants = kernel.as<Kernel>();
         if (policy == SplitPolicy::chunks && constants.absolute_cuts) return false;
@@ -18,7 +18,8 @@ class Wgmma final : public Family {
     }
 
     bool needs(const KernelConfig& kernel, Role other) const override {
-        return other == Role::widen ? kernel.as<Kernel>().reads_workspace() : Family::needs(kernel, other);
+        return other == Role::widen ? kernel.as<Kernel>().reads_workspace()
+                                    : AttentionFamily::needs(kernel, other);
     }
 
     int softmax_keys(const KernelConfig& kernel) const override { return kernel.tile_kv(); }

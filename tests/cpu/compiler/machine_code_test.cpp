@@ -13,6 +13,7 @@
 #include "abi/attention_persistent.h"
 #include "compiler/cubin_info.hpp"
 #include "cubins/translation_unit.hpp"
+#include "families/attention_family.hpp"
 #include "families/attention_mma/kernel.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 #include "families/source.hpp"
@@ -144,7 +145,7 @@ void inspect_fp32(const KernelConfig& kernel, const compiler::Compiled& compiled
     for (const Instruction& instruction : instructions_of(compiled.cubin))
         if (instruction.opcode() == kStg) ++stores[instruction.store_bytes()];
     int alignment = 16;
-    int most = kernel.family->takes(kernel, families::SplitPolicy::shares) ? 4 : 3;
+    int most = families::takes(kernel, families::SplitPolicy::shares) ? 4 : 3;
     if (kernel.backend() == families::Backend::mma) {
         const auto mma = kernel.as<families::attention_mma::Kernel>();
         alignment = mma.alignment;

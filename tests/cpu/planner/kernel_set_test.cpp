@@ -125,7 +125,7 @@ TEST_CASE("every plan's kernels are in the kernel set of its spec and SM", "[pla
             return kernel.family->role() == families::Role::merge_splits;
         });
         const bool in_chunks = std::ranges::any_of(set, [](const KernelConfig& kernel) {
-            return kernel.family->takes(kernel, families::SplitPolicy::chunks);
+            return families::takes(kernel, families::SplitPolicy::chunks);
         });
         REQUIRE(merges == in_chunks);
         device.sm_count = 1 + static_cast<int>(random() % 300);
@@ -136,7 +136,7 @@ TEST_CASE("every plan's kernels are in the kernel set of its spec and SM", "[pla
             for (const planner::Step& step : other.steps) REQUIRE(contains(set, step.kernel));
         const families::SplitPolicy policy = plan.split.policy;
         const KernelConfig& main = main_step(plan).kernel;
-        REQUIRE(main.family->takes(main, policy));
+        REQUIRE(families::takes(main, policy));
         REQUIRE((plan.find(planner::Role::merge_splits) != nullptr) ==
                 (policy == families::SplitPolicy::chunks));
         divided += policy != families::SplitPolicy::none;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "families/attention_family.hpp"
 #include "families/attention_mma/family.hpp"
 #include "families/attention_mma/kernel.hpp"
 #include "families/attention_wgmma/family.hpp"
@@ -154,7 +155,8 @@ TEST_CASE("a wgmma kernel has an SM to itself, and fits it", "[planner][resource
     const DeviceTraits device = families::traits_of(90);
     int kernels = 0;
     for (const AttentionSpec& spec : specs()) {
-        for (const KernelConfig& kernel : families::attention_wgmma::family().tunable(spec, device)) {
+        for (const KernelConfig& kernel :
+             families::attention_wgmma::family().attention()->tunable(spec, device)) {
             ++kernels;
             CAPTURE(kernel.name(), kernel.shared_bytes);
             REQUIRE(kernel.ctas_per_sm == 1);

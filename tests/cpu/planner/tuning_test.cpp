@@ -382,8 +382,8 @@ TEST_CASE("a plan has the tile for its packed query rows", "[planner][tuning]") 
         const auto kernels = planner::kernel_set(spec, 90, TuningTable(entries)).kernels();
         return std::ranges::count_if(kernels, [](const KernelConfig& kernel) {
             return kernel.backend() == families::Backend::wgmma &&
-                   kernel.family->takes(kernel,
-                                        families::SplitPolicy::none);  // else the model's, for few rows
+                   families::takes(kernel,
+                                   families::SplitPolicy::none);  // else the model's, for few rows
         });
     };
     CHECK(wgmma_kernels() == 3);

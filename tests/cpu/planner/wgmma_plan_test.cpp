@@ -61,7 +61,8 @@ KernelConfig wgmma_kernel(const AttentionSpec& spec) {
 }
 
 std::vector<KernelConfig> candidates(const AttentionSpec& spec) {
-    return families::attention_wgmma::family().tunable(problem::validate(spec, {}).spec, hopper());
+    return families::attention_wgmma::family().attention()->tunable(problem::validate(spec, {}).spec,
+                                                                    hopper());
 }
 
 // Why sm_90 has no kernel for the spec: one reason for the whole backend.
@@ -164,12 +165,12 @@ TEST_CASE("sm_90 has a wgmma kernel for every head dim from 64 to 256", "[planne
                             CHECK(one.source == families::TileSource::model);
                             CHECK(one.kernel.tile_q() == 64);
                             CHECK(one.up_to == 128);
-                            CHECK(one.kernel.family->takes(one.kernel, planner::SplitPolicy::shares));
-                            CHECK(!one.kernel.family->takes(one.kernel, planner::SplitPolicy::chunks));
+                            CHECK(families::takes(one.kernel, planner::SplitPolicy::shares));
+                            CHECK(!families::takes(one.kernel, planner::SplitPolicy::chunks));
                             continue;
                         }
                         CHECK(one.source == families::TileSource::table);
-                        CHECK(!one.kernel.family->takes(one.kernel, planner::SplitPolicy::shares));
+                        CHECK(!families::takes(one.kernel, planner::SplitPolicy::shares));
                         REQUIRE(std::count(legal.begin(), legal.end(), one.kernel) == 1);
                     }
                     for (const KernelConfig& kernel : legal) check_legal(kernel);
