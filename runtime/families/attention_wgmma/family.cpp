@@ -1,6 +1,5 @@
 #include "families/attention_wgmma/family.hpp"
 
-#include "families/attention_family.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 #include "families/attention_wgmma/schedule.hpp"
 

@@ -6,7 +6,7 @@
 #include "abi/attention_persistent.h"
 #include "abi/wgmma.h"
 #include "families/attention.hpp"
-#include "families/family.hpp"
+#include "families/attention_family.hpp"
 
 namespace attnsmith::families::attention_wgmma {
 
