@@ -88,7 +88,7 @@ TEST_CASE("tensors of a top_k that are refused", "[top_k][tensors]") {
          [](Setup& s) {
              s.tensors.indices = at(4, DType::i32, {10, 64});
          }},
-        {"indices.strides[0]", [](Setup& s) { s.tensors.indices.strides[0] = 63; }},
+        {"indices.strides", [](Setup& s) { s.tensors.indices.strides[0] = 63; }},
         {"indices", [](Setup& s) { s.tensors.indices.data = s.tensors.scores.data; }},
         {"indices", [](Setup& s) { s.tensors.indices.data = s.tensors.row_ends.data; }},
         {"batch.kv_lens", [](Setup& s) { s.batch.kv_lens = at(9, DType::i32, {11}); }},
