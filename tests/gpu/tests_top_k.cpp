@@ -222,6 +222,10 @@ class TopKRun {
 void add_case(Catalogue& catalogue, const TopKCase& test) {
     add(catalogue, "top_k", test.name(),
         [test](const Context& context) { return TopKRun(context, test).run(); });
+    catalogue.back().ahead = [dtype = test.index_dtype](Runtime& runtime) {
+        runtime.prepare({.op = Op::top_k, .index_dtype = dtype}, {});
+    };
+    catalogue.back().runs_alone = test.in_graph;
 }
 
 std::string refusal(const char* field, const std::function<void()>& action) {
