@@ -383,7 +383,7 @@ static void test_bad_specs(void) {
     SPEC_REFUSED(size, 140, "spec.size", "ends between two members: 136");
     SPEC_REFUSED(size, sizeof(attnsmith_spec) + 1, "spec.size", "this library is older than the header");
     SPEC_REFUSED(size, SIZE_MAX, "spec.size", "this library is older than the header");
-    SPEC_REFUSED(op, 4, "spec.op", "0 (attention), 1 (mla), 2 (merge) or 3 (append)");
+    SPEC_REFUSED(op, 5, "spec.op", "0 (attention), 1 (mla), 2 (merge), 3 (append) or 4 (top_k)");
     SPEC_REFUSED(dtype, ATTNSMITH_INT32, "spec.dtype", "0 (bf16), 1 (fp16) or 2 (bf16)");
     SPEC_REFUSED(dtype, -1, "spec.dtype", "1 (fp16)");
     SPEC_REFUSED(mask, 2, "spec.mask", "0 (full) or 1 (causal)");

@@ -130,8 +130,9 @@ class Readme(CliTest):
             ["--op", "mla", "--head-dim-ckv", "512", "--head-dim-kpe", "64", "--q-heads", "16", "--scale", "0.1"]],
         "fp8 KV (e4m3, e5m2)": [["--head-dim", "128", "--q-heads", "8", "--kv-dtype", dtype, "--q-len", q_len]
                                 for dtype in ("e4m3", "e5m2") for q_len in ("1", "1024")],
-        "`append`, `merge`": [["--op", "append", "--head-dim", "128", "--q-heads", "8", "--kv", "paged", "--page-size", "16"],
-                              ["--op", "merge", "--head-dim", "128", "--q-heads", "8"]]}
+        "`append`, `merge`, `top_k`": [
+            ["--op", "append", "--head-dim", "128", "--q-heads", "8", "--kv", "paged", "--page-size", "16"],
+            ["--op", "merge", "--head-dim", "128", "--q-heads", "8"], ["--op", "top_k"]]}
 
     def test_what_is_supported(self):
         heads = ("GPU", *self.REQUESTS, "status")

@@ -42,7 +42,7 @@ class TopK(LaunchTest):
         self.assertEqual(self.launched(kernel.bind_op(**tensors).launch)[0], 1)
         workspace = self.rt.allocate(8192)
         self.assertEqual(self.launched(kernel.bind_op(workspace=workspace, **tensors).launch)[0], 1)
-        for field, words in (("scores", {"scores": None}), ("q", {"q": tensors["scores"]}), ("batch.kv_lens", {"kv_lens": self.array(
+        for field, words in (("scores", {"scores": None}), ("q", {"q": tensors["scores"]}), ("kv_lens", {"kv_lens": self.array(
                 5, dtype="int32")}), ("indices.shape[0]", {"indices": self.array(4, 64, dtype="int32")})):
             with self.subTest(field), self.assertRaises(attnsmith.InvalidRequest) as caught:
                 kernel.bind_op(**{**tensors, **words})

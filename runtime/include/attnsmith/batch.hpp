@@ -16,7 +16,7 @@ namespace attnsmith {
 // Axes are in this order whatever the memory layout is: strides say where elements lie. The last stride of q,
 // k, v and o is 1; lse may have any.
 struct AttentionTensors {
-    static constexpr Op kOp = Op::attention;  // and of Op::mla
+    static constexpr Op kOp = Op::attention;  // whose tensors they are, and Op::mla's
 
     Tensor q{};  // [batch, q_len, q_heads, head_dim_qk], or [q_tokens, q_heads, head_dim_qk] with
                  // Batch::q_indptr
@@ -71,7 +71,7 @@ struct TensorAddresses {
 // such give o = 0 and lse = -inf; a NaN in lse makes the row NaN. Each tensor has strides of its own; the
 // last of o and of the o_states is 1. The Batch is empty, and no workspace is needed.
 struct MergeTensors {
-    static constexpr Op kOp = Op::merge;
+    static constexpr Op kOp = Op::merge;  // whose tensors they are
 
     static constexpr std::size_t kMaxStates = 32;  // of one call; more are merged in steps
 
@@ -89,7 +89,7 @@ struct MergeTensors {
 // lengths, by which it is rotated. The workspace is kWorkspaceZeroedBytes long and holds the status alone:
 // launches that run at the same time may share one.
 struct AppendTensors {
-    static constexpr Op kOp = Op::append;
+    static constexpr Op kOp = Op::append;  // whose tensors they are
 
     // [..., q_heads, head_dim_qk]; of latents [..., q_heads, head_dim_kpe], the columns of the position
     // alone, such as a view of a wider q.
@@ -138,7 +138,7 @@ struct AppendTensors {
 // Of equal scores the lower columns are selected first; a NaN is below every score. The Batch is empty; the
 // workspace is kWorkspaceZeroedBytes long and holds the status alone.
 struct TopKTensors {
-    static constexpr Op kOp = Op::top_k;
+    static constexpr Op kOp = Op::top_k;  // whose tensors they are
 
     Tensor scores{};      // f32 [rows, columns], the last stride 1
     Tensor row_starts{};  // [rows], optional: the first column of each row; AttentionSpec::index_dtype

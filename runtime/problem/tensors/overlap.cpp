@@ -154,12 +154,12 @@ bool may_overlap(const Tensor& a, const Tensor& b) {
 }
 
 bool may_overlap_itself(const Tensor& tensor) {
+    Footprint footprint = footprint_of(tensor);
+    if (footprint.empty) return false;
     for (int i = 0; i < std::clamp(tensor.rank, 0, Tensor::kMaxRank); ++i) {
         const auto axis = static_cast<std::size_t>(i);
         if (tensor.shape[axis] > 1 && tensor.strides[axis] == 0) return true;
     }
-    Footprint footprint = footprint_of(tensor);
-    if (footprint.empty) return false;
     if (!footprint.known) return true;
     // Each axis steps over all that the smaller strides reach: true of every permutation and slice of a
     // packed tensor.

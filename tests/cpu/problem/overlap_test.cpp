@@ -141,6 +141,7 @@ TEST_CASE("elements of one tensor", "[overlap]") {
     CHECK_FALSE(may_overlap_itself(buffer({3, 4, 5}).permute({2, 0, 1})));
     CHECK_FALSE(may_overlap_itself(buffer({3, 8, 5}).slice(1, 2, 4)));
     CHECK_FALSE(may_overlap_itself(Tensor{}));
+    CHECK_FALSE(may_overlap_itself(Tensor::contiguous(nullptr, DType::i32, {5, 0})));
     Tensor tensor = buffer({3, 4});
     tensor.strides[0] = 3;
     CHECK(may_overlap_itself(tensor));

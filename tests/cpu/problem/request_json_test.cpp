@@ -270,7 +270,7 @@ TEST_CASE("bad requests are refused by the field", "[request]") {
         {with(R"("sm": [{"a": 1, "a": 2}])"), "a", "given twice"},
         {with("\"evil\\u0000\\n\\\"; system(\": 1"), "\"evil\\u0000\\n\\\"; system(\"", "an unknown field"},
         {with(R"("op": "atention")"), "op", "did you mean attention?"},
-        {with(R"("op": 1)"), "op", "attention, mla, merge or append"},
+        {with(R"("op": 1)"), "op", "attention, mla, merge, append or top_k"},
         // Text.
         {"", "request", "empty text"},
         {" \n\t ", "request", "empty text"},

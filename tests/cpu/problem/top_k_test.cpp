@@ -56,6 +56,8 @@ TEST_CASE("what the tensors of a top_k hold", "[top_k][tensors]") {
     setup.spec.index_dtype = DType::i64;
     setup.tensors.row_ends = at(3, DType::i64, {11});
     CHECK_NOTHROW(setup.check());
+    setup.tensors.indices = Tensor::contiguous(nullptr, DType::i32, {11, 0});  // none of them
+    CHECK_NOTHROW(setup.check());
     for (const std::int64_t rows : {0, 11}) {
         setup.tensors = {.scores = Tensor::contiguous(nullptr, DType::f32, {rows, 0}),
                          .indices = Tensor::contiguous(nullptr, DType::i32, {rows, 0})};
