@@ -51,8 +51,8 @@ void decode() {
     const Tensor o = Tensor::contiguous(results.data(), DType::bf16, {kBatch, 1, kQueryHeads, kHeadDim});
     const Call call =
         kernel.bind({.q = q, .k = cache(keys), .v = cache(values), .o = o},
-                    {.kv_lens = Tensor::contiguous(lengths.data(), DType::i32, {kBatch}),
-                     .page_table = Tensor::contiguous(table.data(), DType::i32, {kBatch, kPagesEach})});
+                    {.kv_lens = Tensor::contiguous(lengths.data(), DType::int32, {kBatch}),
+                     .page_table = Tensor::contiguous(table.data(), DType::int32, {kBatch, kPagesEach})});
     call.launch();
     lengths.upload(std::vector<std::int32_t>{1001, 18, 2, 513}.data(), lengths.bytes());  // a token later
     call.launch();

@@ -136,7 +136,7 @@ class Engine {
             return Tensor::contiguous(buffer.data(), DType::bf16, shape);
         };
         const auto indices = [](const Buffer& buffer, std::initializer_list<std::int64_t> shape) {
-            return Tensor::contiguous(buffer.data(), DType::i32, shape);
+            return Tensor::contiguous(buffer.data(), DType::int32, shape);
         };
         const Layer& first = layers_.front();
         const Call call = kernel.bind({.q = tensor(queries_, {tokens, kHeads, kHeadDim}),

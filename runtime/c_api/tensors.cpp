@@ -30,10 +30,10 @@ DType read_dtype(const attnsmith_dl_data_type& given, std::string_view name) {
         int code, bits;
         DType dtype;
     };
-    constexpr Known kKnown[] = {{ATTNSMITH_DL_FLOAT, 16, DType::f16}, {ATTNSMITH_DL_BFLOAT, 16, DType::bf16},
-                                {ATTNSMITH_DL_FLOAT, 32, DType::f32}, {ATTNSMITH_DL_INT, 32, DType::i32},
-                                {ATTNSMITH_DL_INT, 64, DType::i64},   {ATTNSMITH_DL_E4M3FN, 8, DType::e4m3},
-                                {ATTNSMITH_DL_E5M2, 8, DType::e5m2},  {ATTNSMITH_DL_UINT, 8, DType::u8}};
+    constexpr Known kKnown[] = {{ATTNSMITH_DL_FLOAT, 16, DType::fp16}, {ATTNSMITH_DL_BFLOAT, 16, DType::bf16},
+                                {ATTNSMITH_DL_FLOAT, 32, DType::fp32}, {ATTNSMITH_DL_INT, 32, DType::int32},
+                                {ATTNSMITH_DL_INT, 64, DType::int64},  {ATTNSMITH_DL_E4M3FN, 8, DType::e4m3},
+                                {ATTNSMITH_DL_E5M2, 8, DType::e5m2},   {ATTNSMITH_DL_UINT, 8, DType::uint8}};
     for (const Known& known : kKnown) {
         if (given.code == known.code && given.bits == known.bits && given.lanes == 1) return known.dtype;
     }

@@ -23,9 +23,9 @@ CUtensorMapL2promotion promotion(const MappedTensor& tensor) {
 
 void encode_tensor_map(const Api& api, const MappedTensor& tensor, void* map) {
     constexpr std::uint32_t kEveryElement[kMaxTensorMapRank] = {1, 1, 1, 1, 1};
-    const CUtensorMapDataType type = size_of(tensor.dtype) == 1   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                                     : tensor.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                                  : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    const CUtensorMapDataType type = size_of(tensor.dtype) == 1    ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                     : tensor.dtype == DType::fp16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                                   : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     CUtensorMap encoded;  // its alignment depends on the toolkit's version
     api.check(api.table().tensor_map_encode(&encoded, type, static_cast<cuuint32_t>(tensor.extents.size()),
                                             const_cast<void*>(tensor.data), tensor.extents.data(),

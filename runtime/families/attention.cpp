@@ -76,7 +76,7 @@ std::string tile_label(Backend backend, int tile_q, int tile_kv, int stages) {
 std::string name_suffix(int alignment, DType index) {
     std::string text;
     if (alignment != 16) text += fmt::format(" align {}", alignment);
-    if (index == DType::i64) text += " int64";
+    if (index == DType::int64) text += " int64";
     return text;
 }
 

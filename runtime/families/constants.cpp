@@ -30,7 +30,7 @@ std::string Constant::text() const {
     switch (kind) {
         case Kind::element:
             switch (static_cast<DType>(value)) {
-                case DType::f16:
+                case DType::fp16:
                     return "f16";
                 case DType::bf16:
                     return "bf16";
@@ -42,7 +42,7 @@ std::string Constant::text() const {
                     return "f32";  // no other type has kernels
             }
         case Kind::index:
-            return static_cast<DType>(value) == DType::i64 ? "int64" : "int32";
+            return static_cast<DType>(value) == DType::int64 ? "int64" : "int32";
         case Kind::integer:
             return std::to_string(value);
         case Kind::flag:

@@ -137,7 +137,7 @@ struct DTypeWord {
     DType dtype;
 };
 constexpr DTypeWord kTorchDTypes[] = {
-    {"bfloat16", DType::bf16}, {"float16", DType::f16}, {"half", DType::f16}};
+    {"bfloat16", DType::bf16}, {"float16", DType::fp16}, {"half", DType::fp16}};
 
 // The names without "torch." are the same in either spelling.
 std::string dtype_name(std::string name) {

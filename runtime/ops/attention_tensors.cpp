@@ -255,12 +255,12 @@ class Checker {
         check_output_elements(o_);
         if (!spec_.lse) return refuse_extra(lse_, "a spec with lse");
         check_present(lse_, "memory for the log-sum-exp, which the spec asks for");
-        check_dtype(lse_, DType::f32);
+        check_dtype(lse_, DType::fp32);
         if (ragged_queries())
             check_shape(lse_, {outer, heads});
         else
             check_shape(lse_, {outer, queries, heads});
-        check_memory(lse_, size_of(DType::f32));
+        check_memory(lse_, size_of(DType::fp32));
         check_output_elements(lse_);
     }
 
@@ -269,7 +269,7 @@ class Checker {
             if (wanted) check_present(named, fmt::format("fp32 [q_heads], since the spec has {}", field));
             refuse_extra(named, fmt::format("a spec with {}", field));
         }
-        if (wanted) check_vector(named, DType::f32, {spec_.q_heads, "q_heads"});
+        if (wanted) check_vector(named, DType::fp32, {spec_.q_heads, "q_heads"});
     }
 
     void check_scale(const Named& named, const Named& keys) const {

@@ -104,7 +104,7 @@ void check_factor(std::string_view field, double value, std::string_view none) {
 
 void normalise_output(AttentionSpec& spec) {
     if (!spec.o_dtype) spec.o_dtype = spec.dtype;
-    if (*spec.o_dtype == spec.dtype || *spec.o_dtype == DType::f32) return;
+    if (*spec.o_dtype == spec.dtype || *spec.o_dtype == DType::fp32) return;
     throw InvalidRequest("o_dtype", std::string(to_string(*spec.o_dtype)),
                          fmt::format("{}, as dtype is, or fp32", to_string(spec.dtype)));
 }

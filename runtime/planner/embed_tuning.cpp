@@ -38,7 +38,7 @@ std::string initialiser(const TuningEntry& entry) {
         return fmt::format("MaskClass::{}", to_string(value));
     };
     const auto dtype = [](DType value) {
-        return fmt::format("DType::{}", value == DType::f16 ? "f16" : "bf16");
+        return fmt::format("DType::{}", value == DType::fp16 ? "f16" : "bf16");
     };
     return fmt::format(
         "    {{.match = {{.sm = {}, .head_dim_qk = {}, .head_dim_vo = {}, .paged = {},\n"

@@ -27,10 +27,10 @@ Numerics numerics_of(const AttentionSpec& spec) {
     if (spec.precision == Precision::high) {
         constexpr double kComputed = 1e-5;
         const DType output = problem::output_dtype(spec);
-        const double rounding = output == DType::f32 ? 0.0 : output == DType::f16 ? 0x1p-11 : 0x1p-8;
+        const double rounding = output == DType::fp32 ? 0.0 : output == DType::fp16 ? 0x1p-11 : 0x1p-8;
         return {kComputed, kComputed + rounding};
     }
-    const double tolerance = spec.dtype == DType::f16 ? 1e-3 : 1e-2;
+    const double tolerance = spec.dtype == DType::fp16 ? 1e-3 : 1e-2;
     return {tolerance, tolerance};
 }
 

@@ -12,33 +12,33 @@ namespace {
 constexpr auto alias = Spelling::alias;
 
 constexpr Word<DType> kDTypes[] = {
-    {"fp16", DType::f16, ATTNSMITH_FP16},
+    {"fp16", DType::fp16, ATTNSMITH_FP16},
     {"bf16", DType::bf16, ATTNSMITH_BF16},
-    {"fp32", DType::f32, ATTNSMITH_FP32},
-    {"int32", DType::i32, ATTNSMITH_INT32},
-    {"int64", DType::i64, ATTNSMITH_INT64},
+    {"fp32", DType::fp32, ATTNSMITH_FP32},
+    {"int32", DType::int32, ATTNSMITH_INT32},
+    {"int64", DType::int64, ATTNSMITH_INT64},
     {"e4m3", DType::e4m3, ATTNSMITH_E4M3},
     {"e5m2", DType::e5m2, ATTNSMITH_E5M2},
-    {"uint8", DType::u8, ATTNSMITH_UINT8},
-    {"f16", DType::f16, ATTNSMITH_FP16, alias},
-    {"half", DType::f16, ATTNSMITH_FP16, alias},
-    {"float16", DType::f16, ATTNSMITH_FP16, alias},
+    {"uint8", DType::uint8, ATTNSMITH_UINT8},
+    {"f16", DType::fp16, ATTNSMITH_FP16, alias},
+    {"half", DType::fp16, ATTNSMITH_FP16, alias},
+    {"float16", DType::fp16, ATTNSMITH_FP16, alias},
     {"bfloat16", DType::bf16, ATTNSMITH_BF16, alias},
-    {"f32", DType::f32, ATTNSMITH_FP32, alias},
-    {"float32", DType::f32, ATTNSMITH_FP32, alias},
-    {"i32", DType::i32, ATTNSMITH_INT32, alias},
-    {"i64", DType::i64, ATTNSMITH_INT64, alias},
+    {"f32", DType::fp32, ATTNSMITH_FP32, alias},
+    {"float32", DType::fp32, ATTNSMITH_FP32, alias},
+    {"i32", DType::int32, ATTNSMITH_INT32, alias},
+    {"i64", DType::int64, ATTNSMITH_INT64, alias},
     {"fp8", DType::e4m3, ATTNSMITH_E4M3, alias},
     {"fp8_e4m3", DType::e4m3, ATTNSMITH_E4M3, alias},
     {"float8_e4m3fn", DType::e4m3, ATTNSMITH_E4M3, alias},
     {"fp8_e5m2", DType::e5m2, ATTNSMITH_E5M2, alias},
     {"float8_e5m2", DType::e5m2, ATTNSMITH_E5M2, alias},
-    {"u8", DType::u8, ATTNSMITH_UINT8, alias},
+    {"u8", DType::uint8, ATTNSMITH_UINT8, alias},
 };
-constexpr DType kFloatDTypes[] = {DType::f16, DType::bf16};
-constexpr DType kOutputDTypes[] = {DType::f16, DType::bf16, DType::f32};
-constexpr DType kKvDTypes[] = {DType::f16, DType::bf16, DType::e4m3, DType::e5m2};
-constexpr DType kIndexDTypes[] = {DType::i32, DType::i64};
+constexpr DType kFloatDTypes[] = {DType::fp16, DType::bf16};
+constexpr DType kOutputDTypes[] = {DType::fp16, DType::bf16, DType::fp32};
+constexpr DType kKvDTypes[] = {DType::fp16, DType::bf16, DType::e4m3, DType::e5m2};
+constexpr DType kIndexDTypes[] = {DType::int32, DType::int64};
 
 constexpr Word<Mask> kMasks[] = {{"full", Mask::full, ATTNSMITH_MASK_FULL},
                                  {"causal", Mask::causal, ATTNSMITH_MASK_CAUSAL},
@@ -100,7 +100,7 @@ constexpr Word<OnMiss> kOnMisses[] = {{"compile", OnMiss::compile, ATTNSMITH_ON_
 
 // A type that q, k and v could have, and that no kernel multiplies.
 void check_multiplied(std::string_view field, DType dtype) {
-    if (dtype != DType::f32 && !is_fp8(dtype)) return;
+    if (dtype != DType::fp32 && !is_fp8(dtype)) return;
     throw Unsupported(
         fmt::format("{} {} is not supported; supported are {}{}", field, to_string(dtype),
                     fmt::join(kFloatDTypeWords.names(), " and "),

@@ -102,10 +102,10 @@ void add_storages(Catalogue& catalogue) {
             }
         }
     }
-    AppendCase compressed = by_table(paged(rotated(append(DType::f16, 64, 4, 2), Rope::half), 16));
+    AppendCase compressed = by_table(paged(rotated(append(DType::fp16, 64, 4, 2), Rope::half), 16));
     compressed.page_list = PageList::compressed;
     add_case(catalogue, "compressed pages", compressed);
-    AppendCase rows = by_table(paged(rotated(append(DType::f16, 64, 4, 2), Rope::half), 16));
+    AppendCase rows = by_table(paged(rotated(append(DType::fp16, 64, 4, 2), Rope::half), 16));
     rows.table_rows = true;
     rows.q_lens = {3, 1, 3}, rows.kv_lens = {21, 17, 21};  // as many keys in the row that another has
     add_case(catalogue, "table rows in another order", rows);
@@ -115,7 +115,7 @@ void add_storages(Catalogue& catalogue) {
 }
 
 void add_head_dims(Catalogue& catalogue) {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
         for (const std::int64_t dim : {8, 64, 72, 80, 96, 128, 200, 256, 264, 512}) {
             const AppendCase test = paged(append(dtype, dim, 5, 5), 16);
             add_case(catalogue, fmt::format("dim {} {}", dim, word(dtype)), test);
@@ -168,7 +168,7 @@ void add_rotations(Catalogue& catalogue) {
                      test);
         }
     }
-    AppendCase own = by_table(paged(rotated(append(DType::f16, 128, 4, 2), Rope::half), 16));
+    AppendCase own = by_table(paged(rotated(append(DType::fp16, 128, 4, 2), Rope::half), 16));
     own.own_positions = true;
     add_case(catalogue, "positions that are not by length", own);
 }
@@ -178,7 +178,7 @@ void add_stored(Catalogue& catalogue) {
         for (const KvScale scale : {KvScale::none, KvScale::tensor, KvScale::head}) {
             for (const std::int64_t dim : {64, 128, 256, 512, 80}) {
                 AppendCase test = stored_as(
-                    paged(append(dim % 128 == 0 ? DType::bf16 : DType::f16, dim, 4, 2), 16), stored, scale);
+                    paged(append(dim % 128 == 0 ? DType::bf16 : DType::fp16, dim, 4, 2), 16), stored, scale);
                 test.bytes = dim == 64;
                 add_case(catalogue,
                          fmt::format("{} scale {} dim {}", to_string(stored), to_string(scale), dim),
@@ -217,7 +217,7 @@ void add_latents(Catalogue& catalogue) {
     }
     for (const std::int64_t ckv : {64, 192, 256, 512})
         add_case(catalogue, fmt::format("latents of {} without a position", ckv),
-                 normed(latents(DType::f16, ckv, 0, 4)));
+                 normed(latents(DType::fp16, ckv, 0, 4)));
     AppendCase dense = rotated(latents(DType::bf16, 256, 32, 4), Rope::half, 12);
     dense.in_a_row = false;
     add_case(catalogue, "latents in a dense cache", dense);
@@ -237,7 +237,7 @@ void add_computed_scales(Catalogue& catalogue) {
                 const std::string where = is_inline ? ", inline" : "";
                 add_case(catalogue, to + where + ", dense", with(append(DType::bf16, 128, 4, 2)));
                 for (const PageOrder order : {PageOrder::NHD, PageOrder::HND}) {
-                    AppendCase test = with(paged(append(DType::f16, 128, 5, 5), 16, order));
+                    AppendCase test = with(paged(append(DType::fp16, 128, 5, 5), 16, order));
                     test.in_a_row = order == PageOrder::NHD;
                     add_case(catalogue, fmt::format("{}{}, {}", to, where, to_string(order)), test);
                     test.bytes = true;
@@ -317,7 +317,7 @@ void add_computed_scales_of_latents(Catalogue& catalogue) {
             }
         }
         for (const std::int64_t ckv : {128, 256, 512}) {
-            AppendCase alone = stored_as(normed(latents(DType::f16, ckv, 0, 4)), DType::e4m3, scale);
+            AppendCase alone = stored_as(normed(latents(DType::fp16, ckv, 0, 4)), DType::e4m3, scale);
             add_case(catalogue, fmt::format("{} of {} without a position", name, ckv), alone);
             AppendCase dense =
                 stored_as(rotated(latents(DType::bf16, ckv, 32, 4), Rope::half, 12), DType::e4m3, scale);
@@ -368,7 +368,7 @@ void add_layouts(Catalogue& catalogue) {
     }
     for (const Rope rope : {Rope::half, Rope::interleaved}) {
         for (const std::int64_t dim : {64, 512}) {
-            AppendCase test = normed(rotated(append(DType::f16, dim, 7, 7), rope));
+            AppendCase test = normed(rotated(append(DType::fp16, dim, 7, 7), rope));
             test.in_place = true;
             add_case(catalogue, fmt::format("q in place, dim {}, {}", dim, word_of(rope)), test);
             test.has_k = false;
@@ -389,7 +389,7 @@ void add_layouts(Catalogue& catalogue) {
         wide.wide_indices = true;
         wide.own_positions = table;
         add_case(catalogue, fmt::format("int64 slots and positions{}", table ? " by table" : ""), wide);
-        wide.spec.index_dtype = DType::i64;
+        wide.spec.index_dtype = DType::int64;
         add_case(catalogue, fmt::format("int64 indices{}", table ? " by table" : ""), wide);
     }
 }
@@ -424,7 +424,7 @@ void add_sizes(Catalogue& catalogue) {
     }
     for (const std::int64_t heads : {1, 3, 17, 128})
         add_case(catalogue, fmt::format("{} heads", heads),
-                 normed(rotated(paged(append(DType::f16, 64, heads, heads), 16), Rope::half), true));
+                 normed(rotated(paged(append(DType::fp16, 64, heads, heads), 16), Rope::half), true));
 }
 
 // What the host cannot know, and a kernel has to survive: it reports it, and writes nothing of the token.
@@ -523,7 +523,7 @@ void add_checked(Catalogue& catalogue) {
         }
     }
     // Tokens of one tile, of two, of those that are half of the circle apart, and of the first and the last.
-    AppendCase many = append(DType::f16, 8, 1, 1);
+    AppendCase many = append(DType::fp16, 8, 1, 1);
     many.spec.check_slots = true;
     for (const std::int64_t tokens : {127, 128, 129, 700, 1024, 3000}) {
         many.q_lens = many.kv_lens = {tokens};
@@ -587,7 +587,7 @@ std::string replayed_checks(const Context& context) {
                       .v = row,
                       .k_cache = Tensor::contiguous(k_cache.data(), DType::bf16, {1, kTokens, 2, 64}),
                       .v_cache = Tensor::contiguous(v_cache.data(), DType::bf16, {1, kTokens, 2, 64}),
-                      .slot_mapping = Tensor::contiguous(slots.data(), DType::i32, {kTokens})});
+                      .slot_mapping = Tensor::contiguous(slots.data(), DType::int32, {kTokens})});
     std::vector<std::int32_t> mapping(kTokens);
     const auto upload = [&] { slots.upload(mapping.data(), mapping.size() * sizeof(std::int32_t)); };
     std::iota(mapping.begin(), mapping.end(), 0);
@@ -616,7 +616,7 @@ std::string what_a_call_says(const Context& context) {
     const auto at = [&](std::int64_t place, DType dtype, std::initializer_list<std::int64_t> shape) {
         return Tensor::contiguous(static_cast<std::byte*>(memory.data()) + place * 8192, dtype, shape);
     };
-    const Tensor row = at(0, DType::bf16, {0, 2, 64}), slots = at(1, DType::i32, {0});
+    const Tensor row = at(0, DType::bf16, {0, 2, 64}), slots = at(1, DType::int32, {0});
     const Call none = kernel.bind(AppendTensors{.k = row,
                                                 .v = row,
                                                 .k_cache = at(2, DType::bf16, {1, 4, 2, 64}),

@@ -20,7 +20,7 @@ Case changing(const Case& base) {
 }
 
 void add_changing(Catalogue& catalogue) {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
         const Case base = causal(attention(dtype, 64, 4, 2));
         add(catalogue, "bounds", word(dtype) + " dense", changing(dense(base)));
         add(catalogue, "bounds", word(dtype) + " ragged", changing(ragged(base)));

@@ -26,7 +26,7 @@ constexpr std::int64_t kChunks[] = {1, 2, 7, 16, 63, 64, 65, 100, 128, 129, 176,
 
 void add_lengths_of_chunks(Catalogue& catalogue) {
     for (const std::int64_t chunk : kChunks) {
-        const Case base = attention(chunk % 2 ? DType::f16 : DType::bf16, 64, 4, 2);
+        const Case base = attention(chunk % 2 ? DType::fp16 : DType::bf16, 64, 4, 2);
         add(catalogue, "chunk", fmt::format("full {}", chunk), mixed_lengths(chunked(ragged(base), chunk)));
         add(catalogue, "chunk", fmt::format("causal {}", chunk),
             mixed_lengths(chunked(paged(causal(base)), chunk)));
@@ -59,7 +59,7 @@ void add_decodes(Catalogue& catalogue) {
 
 void add_scores_of_chunks(Catalogue& catalogue) {
     for (const std::int64_t chunk : {48, 200}) {
-        const Case base = chunked(paged(causal(attention(DType::f16, 64, 4, 2))), chunk);
+        const Case base = chunked(paged(causal(attention(DType::fp16, 64, 4, 2))), chunk);
         Case sink = base, alibi = base, softcap = base;
         sink.spec.sink = true;
         add(catalogue, "chunk", fmt::format("sink {}", chunk), mixed_lengths(sink));
@@ -77,8 +77,8 @@ void add_kernels_of_chunks(Catalogue& catalogue) {
                      mixed_lengths(chunked(paged(causal(attention(DType::bf16, 64, 4, 2))), 37)),
                      Splitting::both);
     add_over_kernels(catalogue, "kernels", "ragged 128 chunk 200",
-                     mixed_lengths(chunked(ragged(attention(DType::f16, 128, 4, 2)), 200)), Splitting::both);
-    Case window = chunked(paged(causal(attention(DType::f16, 192, 128, 4, 2))), 150);
+                     mixed_lengths(chunked(ragged(attention(DType::fp16, 128, 4, 2)), 200)), Splitting::both);
+    Case window = chunked(paged(causal(attention(DType::fp16, 192, 128, 4, 2))), 150);
     window.spec.window_left = 100;
     window.spec.sink = true;
     add_over_kernels(catalogue, "kernels", "paged 192/128 chunk 150 window 100 sink", mixed_lengths(window),
@@ -100,7 +100,7 @@ check::Storage::Outputs outputs_of(const Context& context, const Case& test) {
 std::string one_chunk(const Context& context) {
     const Case wide = causal(attention(DType::bf16, 128, 8, 2));
     const Case cases[] = {
-        with_lengths(ragged(attention(DType::f16, 64, 4, 2)), {200, 40, 1}, {200, 333, 270}),
+        with_lengths(ragged(attention(DType::fp16, 64, 4, 2)), {200, 40, 1}, {200, 333, 270}),
         mixed_lengths(paged(wide)), with_lengths(paged(wide), {1, 1, 1}, {5000, 333, 4096})};
     for (Case test : cases) {
         test.spec.lse = true;

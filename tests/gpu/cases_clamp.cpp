@@ -57,7 +57,7 @@ class Cases {
     std::vector<std::pair<std::string, Case>> list_;
 };
 
-Case plain() { return causal(attention(DType::f16, 64, 4, 2)); }
+Case plain() { return causal(attention(DType::fp16, 64, 4, 2)); }
 
 Case compressed() {
     Case test = paged(plain());
@@ -66,7 +66,7 @@ Case compressed() {
 }
 
 Case wide(Case test) {
-    test.spec.index_dtype = DType::i64;
+    test.spec.index_dtype = DType::int64;
     return test;
 }
 

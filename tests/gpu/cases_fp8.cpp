@@ -24,9 +24,9 @@ struct Types {
 };
 
 constexpr Types kTypes[] = {{DType::bf16, DType::e4m3},
-                            {DType::f16, DType::e4m3},
+                            {DType::fp16, DType::e4m3},
                             {DType::bf16, DType::e5m2},
-                            {DType::f16, DType::e5m2}};
+                            {DType::fp16, DType::e5m2}};
 constexpr KvScale kScales[] = {KvScale::none, KvScale::tensor, KvScale::head};
 
 struct Dims {
@@ -106,7 +106,7 @@ void add_groups(Catalogue& catalogue) {
             for (const PageOrder order : {PageOrder::NHD, PageOrder::HND}) {
                 Case test = paged(causal(fp8(n, 2 * group, 2)), page, order);
                 test.page_list = n % 3 ? PageList::padded : PageList::compressed;
-                test.spec.index_dtype = n % 5 < 2 ? DType::i64 : DType::i32;
+                test.spec.index_dtype = n % 5 < 2 ? DType::int64 : DType::int32;
                 test.layout.one_kv_tensor = n % 4 == 1;
                 const std::string name =
                     fmt::format("decode, {} heads to one, pages of {} {}", group, page, to_string(order));
@@ -152,7 +152,7 @@ void add_storages(Catalogue& catalogue) {
             add(catalogue, kGroup, what + " decode", decode(given));
         }
     };
-    for (const DType index : {DType::i32, DType::i64}) {
+    for (const DType index : {DType::int32, DType::int64}) {
         const auto base = [&] {
             Case test = causal(fp8(n++));
             test.spec.index_dtype = index;
@@ -232,12 +232,12 @@ void add_over_dims(Catalogue& catalogue) {
                 // Widening is all that differs, and other cases have it of each head dim.
                 if (dtype == DType::e5m2 && dims.qk != 64 && dims.qk != 128) continue;
                 Case base = with_lse(
-                    fp8({n % 3 ? DType::bf16 : DType::f16, dtype}, kScales[n % 3], dims, n % 2 ? 6 : 16, 2));
+                    fp8({n % 3 ? DType::bf16 : DType::fp16, dtype}, kScales[n % 3], dims, n % 2 ? 6 : 16, 2));
                 base.spec.consistency = consistency;
                 base.spec.sink = n % 2 == 0;
                 if (n % 5 == 1) base.spec.softcap = 20.0;
                 if (n % 4 == 3) base.spec.window_left = 145;
-                if (n % 4 == 1) base.spec.o_dtype = DType::f32;
+                if (n % 4 == 1) base.spec.o_dtype = DType::fp32;
                 const std::string name =
                     fmt::format("{}{} {}", to_string(dtype),
                                 consistency == Consistency::bitwise ? " bitwise" : "", word(dims));
@@ -443,13 +443,13 @@ void add_latents_over_kernels(Catalogue& catalogue) {
         }
         Case whole = dense(latent(n, 20));
         whole.spec.kv_dtype = dtype;
-        whole.spec.o_dtype = DType::f32;
+        whole.spec.o_dtype = DType::fp32;
         whole.layout.pad = 8;
         const std::string name = fmt::format("latents of {}", to_string(dtype));
         add(catalogue, kGroup, name + " dense to fp32", with_lengths(whole, queries, keys));
         Case tokens = ragged(causal(latent(n + 1, 20)));
         tokens.spec.kv_dtype = dtype;
-        tokens.spec.index_dtype = DType::i64;
+        tokens.spec.index_dtype = DType::int64;
         add(catalogue, kGroup, name + " ragged int64", with_lengths(tokens, queries, keys));
         Case moved = paged(causal(latent(n, 16)), 64);
         moved.spec.kv_scale = KvScale::tensor;
@@ -484,7 +484,7 @@ void add_widened_ahead(Catalogue& catalogue) {
         }
     };
     int n = 0;
-    for (const DType index : {DType::i32, DType::i64}) {
+    for (const DType index : {DType::int32, DType::int64}) {
         const auto base = [&] {
             Case test = with_lse(causal(fp8(n++)));
             test.spec.index_dtype = index;

@@ -33,7 +33,7 @@ Case random_heads(Random& random) {
     const std::int64_t qk = chance(random, 0.7) ? pick(random, usual) : any();
     const std::int64_t vo = chance(random, 0.85) ? qk : any();
     const auto [q, kv] = pick(random, heads);
-    return attention(chance(random, 0.5) ? DType::f16 : DType::bf16, qk, vo, q, kv);
+    return attention(chance(random, 0.5) ? DType::fp16 : DType::bf16, qk, vo, q, kv);
 }
 
 void random_scores(Case& test, Random& random) {
@@ -61,7 +61,7 @@ void random_storage(Case& test, Random& random) {
         spec.page_order = chance(random, 0.5) ? PageOrder::NHD : PageOrder::HND;
         test.page_list = chance(random, 0.5) ? check::PageList::padded : check::PageList::compressed;
     }
-    if (chance(random, 0.3)) spec.index_dtype = DType::i64;
+    if (chance(random, 0.3)) spec.index_dtype = DType::int64;
     constexpr int alignments[] = {16, 16, 16, 8, 4, 2};
     spec.alignment = pick(random, alignments);
     const std::int64_t unit = spec.alignment / 2;

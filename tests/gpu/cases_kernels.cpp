@@ -39,14 +39,14 @@ void add_dims_and_storage(Catalogue& catalogue) {
     for (const Dims& dims : kContiguousDims) {
         const auto [q, kv] = kHeads[n % 4];
         Case test =
-            mixed(ragged(causal(attention(n % 2 ? DType::f16 : DType::bf16, dims.qk, dims.vo, q, kv))));
+            mixed(ragged(causal(attention(n % 2 ? DType::fp16 : DType::bf16, dims.qk, dims.vo, q, kv))));
         test.spec.sink = n % 2;
         add_over_kernels(catalogue, "kernels", "ragged " + dims_word(dims), test, Splitting::both);
         ++n;
     }
     for (const Dims& dims : kPagedDims) {
         const auto [q, kv] = kHeads[n % 4];
-        Case test = mixed(paged(causal(attention(n % 2 ? DType::f16 : DType::bf16, dims.qk, dims.vo, q, kv)),
+        Case test = mixed(paged(causal(attention(n % 2 ? DType::fp16 : DType::bf16, dims.qk, dims.vo, q, kv)),
                                 n % 3 ? 16 : 7, n % 2 ? PageOrder::HND : PageOrder::NHD));
         test.spec.sink = n % 2;
         test.page_list = n % 4 ? check::PageList::padded : check::PageList::compressed;
@@ -63,9 +63,9 @@ void add_odd_pages(Catalogue& catalogue) {
         for (const std::int64_t page : {1, 3, 12, 100}) {
             const auto [q, kv] = kHeads[n % 4];
             Case test =
-                mixed(paged(causal(attention(n % 2 ? DType::f16 : DType::bf16, dims.qk, dims.vo, q, kv)),
+                mixed(paged(causal(attention(n % 2 ? DType::fp16 : DType::bf16, dims.qk, dims.vo, q, kv)),
                             page, n % 2 ? PageOrder::NHD : PageOrder::HND));
-            test.spec.index_dtype = n % 3 ? DType::i32 : DType::i64;
+            test.spec.index_dtype = n % 3 ? DType::int32 : DType::int64;
             test.page_list = n % 3 ? check::PageList::padded : check::PageList::compressed;
             if (n % 4 == 3) test.spec.window_left = 50;
             add_over_kernels(catalogue, "kernels", fmt::format("pages of {} {}", page, dims_word(dims)), test,
@@ -84,13 +84,13 @@ void add_alignments(Catalogue& catalogue) {
         add_over_kernels(catalogue, "kernels", fmt::format("{} aligned to {}", name, alignment), mixed(test),
                          Splitting::alternate);
     };
-    with("ragged 72", ragged(causal(attention(DType::f16, 72, 4, 2))), 8);
+    with("ragged 72", ragged(causal(attention(DType::fp16, 72, 4, 2))), 8);
     with("paged 40/24", paged(causal(attention(DType::bf16, 40, 24, 6, 2)), 16, PageOrder::HND), 4);
     with("ragged 200", ragged(causal(attention(DType::bf16, 200, 3, 3))), 2);
-    with("paged 192/128", paged(causal(attention(DType::f16, 192, 128, 4, 2))), 2);
-    with("dense 248", dense(causal(attention(DType::f16, 248, 4, 2))), 8);
+    with("paged 192/128", paged(causal(attention(DType::fp16, 192, 128, 4, 2))), 2);
+    with("dense 248", dense(causal(attention(DType::fp16, 248, 4, 2))), 8);
     with("ragged 128", ragged(causal(attention(DType::bf16, 128, 5, 1))), 4);
-    with("ragged 328", ragged(causal(attention(DType::f16, 328, 5, 1))), 2);
+    with("ragged 328", ragged(causal(attention(DType::fp16, 328, 5, 1))), 2);
     with("paged 512", paged(causal(attention(DType::bf16, 512, 4, 2))), 8);
 }
 
@@ -116,22 +116,22 @@ void add_masks_and_scores(Catalogue& catalogue) {
     Case left = paged(causal(attention(DType::bf16, 64, 4, 2)));
     left.spec.window_left = 37;
     add_over_kernels(catalogue, "kernels", "paged 64 window 37", mixed(left), Splitting::both);
-    Case both = ragged(attention(DType::f16, 72, 4, 2));
+    Case both = ragged(attention(DType::fp16, 72, 4, 2));
     both.spec.window_left = 20;
     both.spec.window_right = 5;
     add_over_kernels(catalogue, "kernels", "ragged 72 window 20, 5", mixed(both), Splitting::both);
-    Case wide = paged(causal(attention(DType::f16, 192, 128, 4, 2)));
+    Case wide = paged(causal(attention(DType::fp16, 192, 128, 4, 2)));
     wide.spec.window_left = 100;
     wide.spec.sink = true;
     add_over_kernels(catalogue, "kernels", "paged 192/128 window 100 sink", mixed(wide), Splitting::both);
-    add_over_kernels(catalogue, "kernels", "dense 96 full", mixed(dense(attention(DType::f16, 96, 4, 2))),
+    add_over_kernels(catalogue, "kernels", "dense 96 full", mixed(dense(attention(DType::fp16, 96, 4, 2))),
                      Splitting::both);
-    Case widest = paged(causal(attention(DType::f16, 512, 4, 2)), 16, PageOrder::HND);
+    Case widest = paged(causal(attention(DType::fp16, 512, 4, 2)), 16, PageOrder::HND);
     widest.spec.window_left = 100;
     widest.spec.sink = true;
     add_over_kernels(catalogue, "kernels", "paged 512 window 100 sink", mixed(widest), Splitting::both);
     widest = dense(attention(DType::bf16, 512, 6, 2));
-    widest.spec.o_dtype = DType::f32;
+    widest.spec.o_dtype = DType::fp32;
     add_over_kernels(catalogue, "kernels", "dense 512 full to fp32", mixed(widest), Splitting::both);
 
     const auto scored = [&](const std::string& name, Case test, bool softcap, bool alibi) {
@@ -141,10 +141,10 @@ void add_masks_and_scores(Catalogue& catalogue) {
         add_over_kernels(catalogue, "kernels", name, mixed(test), Splitting::both);
     };
     scored("ragged 128 softcap", ragged(causal(attention(DType::bf16, 128, 6, 2))), true, false);
-    scored("paged 64 alibi", paged(attention(DType::f16, 64, 4, 2)), false, true);
+    scored("paged 64 alibi", paged(attention(DType::fp16, 64, 4, 2)), false, true);
     scored("paged 512 softcap alibi", paged(causal(attention(DType::bf16, 512, 8, 1))), true, true);
-    Case all = paged(causal(attention(DType::f16, 256, 4, 2)));
-    all.spec.index_dtype = DType::i64;
+    Case all = paged(causal(attention(DType::fp16, 256, 4, 2)));
+    all.spec.index_dtype = DType::int64;
     all.spec.sink = true;
     all.spec.window_left = 90;
     scored("paged 256 softcap alibi sink window i64", all, true, true);
@@ -169,10 +169,10 @@ void add_groups(Catalogue& catalogue) {
     with("71 ragged causal", ragged(causal(attention(DType::bf16, 64, 71, 1))), true, false);
     with("128 paged causal", paged(causal(attention(DType::bf16, 128, 128, 1)), 16, PageOrder::HND), true,
          false);
-    with("96 dense alibi", dense(attention(DType::f16, 64, 192, 2)), false, true);
-    with("48 ragged causal alibi", ragged(causal(attention(DType::f16, 128, 96, 2))), true, true);
+    with("96 dense alibi", dense(attention(DType::fp16, 64, 192, 2)), false, true);
+    with("48 ragged causal alibi", ragged(causal(attention(DType::fp16, 128, 96, 2))), true, true);
     with("33 paged", paged(attention(DType::bf16, 192, 128, 66, 2), 48), false, false);
-    with("72 pages of 3", paged(causal(attention(DType::f16, 128, 144, 2)), 3), true, false);
+    with("72 pages of 3", paged(causal(attention(DType::fp16, 128, 144, 2)), 3), true, false);
     Case window = paged(causal(attention(DType::bf16, 256, 40, 1)));
     window.spec.window_left = 60;
     window.spec.softcap = 20.0;
@@ -183,7 +183,7 @@ void add_groups(Catalogue& catalogue) {
         .order = MemoryOrder::bhsd, .o_order = MemoryOrder::sbhd, .pad = 24, .o_pad = 8, .lse_pad = 3};
     with("80 dense [b, h, s, d] padded", padded, true, false);
     // Their last part is smaller than the others: behind its heads come those of the next token.
-    with("131 paged alibi", paged(attention(DType::f16, 128, 131, 1)), true, true);
+    with("131 paged alibi", paged(attention(DType::fp16, 128, 131, 1)), true, true);
     Case odd = dense(causal(attention(DType::bf16, 64, 65, 1)));
     odd.layout = {.o_order = MemoryOrder::bhsd, .pad = 16, .o_pad = 24, .lse_pad = 5};
     with("65 dense padded", odd, true, false);
@@ -259,7 +259,7 @@ void add_many_tiles(Catalogue& catalogue) {
         };
         few_keys("ragged", ragged(base));
         few_keys("paged", paged(base));
-        Case wide = attention(DType::f16, 128, 4, 2);
+        Case wide = attention(DType::fp16, 128, 4, 2);
         few_keys("ragged 128", ragged(is_causal ? causal(wide) : wide));
         // Up to 32 are sorted; some are as long, some empty.
         for (const std::int64_t sequences : {1, 5, 32, 33}) {
@@ -303,8 +303,8 @@ void add_kernels(Catalogue& catalogue) {
     add_unseen(catalogue);
     add_many_tiles(catalogue);
     add_small(catalogue, "", {}, Precision::standard);
-    add_small(catalogue, "to fp32 ", DType::f32, Precision::standard);
-    add_small(catalogue, "high ", DType::f32, Precision::high);
+    add_small(catalogue, "to fp32 ", DType::fp32, Precision::standard);
+    add_small(catalogue, "high ", DType::fp32, Precision::high);
 }
 
 }  // namespace attnsmith::gpu_tests

@@ -19,13 +19,13 @@ Case decode_one(Case test, std::int64_t kv_len, std::int64_t q_len = 1) {
 void add_split_lengths(Catalogue& catalogue) {
     for (const std::int64_t n :
          {1, 2, 63, 64, 65, 127, 129, 255, 257, 1000, 4095, 4097, 10007, 32768, 50021, 100003}) {
-        const Case base = attention(n % 2 ? DType::bf16 : DType::f16, 128, 16, 2);
+        const Case base = attention(n % 2 ? DType::bf16 : DType::fp16, 128, 16, 2);
         add(catalogue, "split", fmt::format("paged {}", n), decode_one(paged(causal(base)), n));
         add(catalogue, "split", fmt::format("ragged {}", n), decode_one(ragged(base), n));
     }
     for (const std::int64_t n : {777, 8191, 40001})
         add(catalogue, "split", fmt::format("dense {}", n),
-            decode_one(dense(attention(DType::f16, 64, 8, 1)), n));
+            decode_one(dense(attention(DType::fp16, 64, 8, 1)), n));
 }
 
 void add_split_features(Catalogue& catalogue) {
@@ -53,7 +53,7 @@ void add_split_features(Catalogue& catalogue) {
     for (const auto& [qk, vo] :
          {std::pair<std::int64_t, std::int64_t>{192, 128}, {256, 256}, {96, 96}, {40, 72}})
         add(catalogue, "split", fmt::format("dims {}/{}", qk, vo),
-            decode_one(paged(attention(DType::f16, qk, vo, 8, 2)), 7001));
+            decode_one(paged(attention(DType::fp16, qk, vo, 8, 2)), 7001));
 }
 
 void add_split_mismatch(Catalogue& catalogue) {
@@ -69,7 +69,7 @@ void add_split_mismatch(Catalogue& catalogue) {
     uneven.sizes = PlanSizes{4, 1, 30000};
     add(catalogue, "split", "one long sequence among short ones", uneven);
     Case many_queries =
-        with_lengths(ragged(causal(attention(DType::f16, 64, 2, 1))), {300, 1, 20}, {9000, 9000, 20});
+        with_lengths(ragged(causal(attention(DType::fp16, 64, 2, 1))), {300, 1, 20}, {9000, 9000, 20});
     many_queries.sizes = PlanSizes{3, 16, 9000};
     many_queries.spec.lse = true;
     add(catalogue, "split", "planned for 16 queries, run with 300", many_queries);
@@ -111,7 +111,7 @@ Case with_values(Case test, const NamedValues& values) {
     test.values = values.values;
     test.spec.lse = true;
     if (values.exact) test.spec.scale = 0.125;
-    test.plain_overflows = values.exact && test.spec.dtype == DType::f16;  // q k^T is past 65504
+    test.plain_overflows = values.exact && test.spec.dtype == DType::fp16;  // q k^T is past 65504
     return test;
 }
 
@@ -125,8 +125,8 @@ void add_split(Catalogue& catalogue) {
 
 void add_extremes(Catalogue& catalogue) {
     for (const NamedValues& values : kValues) {
-        for (const DType dtype : {DType::f16, DType::bf16}) {
-            if (values.bf16_only && dtype == DType::f16) continue;
+        for (const DType dtype : {DType::fp16, DType::bf16}) {
+            if (values.bf16_only && dtype == DType::fp16) continue;
             const Case base = with_values(attention(dtype, 64, 4, 2), values);
             const std::string name = word(dtype) + " " + values.name;
             // The larger spreads pick one key; what a split could lose there, the smaller ones show.

@@ -35,16 +35,16 @@ void add_case(Catalogue& catalogue, const std::string& name, MergeCase test) {
 // Every head dim; tokens and heads so that rows fill no CTA evenly.
 void add_head_dims(Catalogue& catalogue) {
     for (std::int64_t dim = 8; dim <= 512; dim += dim < 264 ? 8 : 248) {
-        const DType dtype = dim % 16 == 0 ? DType::bf16 : DType::f16;
+        const DType dtype = dim % 16 == 0 ? DType::bf16 : DType::fp16;
         add_case(catalogue, fmt::format("dim {} {}", dim, word(dtype)), merge(dtype, dim, 3, 37, 3));
         if (dim % 64 != 0) continue;
-        add_case(catalogue, fmt::format("dim {} f16", dim), merge(DType::f16, dim, 5, 41, 2));
+        add_case(catalogue, fmt::format("dim {} f16", dim), merge(DType::fp16, dim, 5, 41, 2));
     }
 }
 
 void add_state_counts(Catalogue& catalogue) {
     for (int states = 1; states <= static_cast<int>(MergeTensors::kMaxStates); ++states) {
-        const DType dtype = states % 2 ? DType::f16 : DType::bf16;
+        const DType dtype = states % 2 ? DType::fp16 : DType::bf16;
         MergeCase test = merge(dtype, 64, 4, 19, states);
         test.lse = states % 3 == 0 ? MergeLse::gaps : MergeLse::near;
         test.spec.lse = states % 4 != 0;
@@ -56,8 +56,8 @@ void add_sizes(Catalogue& catalogue) {
     for (const std::int64_t tokens : {0, 1, 2, 31, 1000})
         add_case(catalogue, fmt::format("{} tokens", tokens), merge(DType::bf16, 128, 8, tokens, 2));
     for (const std::int64_t heads : {1, 7, 32, 128})
-        add_case(catalogue, fmt::format("{} heads", heads), merge(DType::f16, 128, heads, 33, 4));
-    add_case(catalogue, "one row of 8", merge(DType::f16, 8, 1, 1, 2));
+        add_case(catalogue, fmt::format("{} heads", heads), merge(DType::fp16, 128, heads, 33, 4));
+    add_case(catalogue, "one row of 8", merge(DType::fp16, 8, 1, 1, 2));
     add_case(catalogue, "many rows of 8", merge(DType::bf16, 8, 16, 5000, 2));
     MergeCase without = merge(DType::bf16, 128, 8, 100, 3);
     without.spec.lse = false;
@@ -65,7 +65,7 @@ void add_sizes(Catalogue& catalogue) {
 }
 
 void add_values(Catalogue& catalogue) {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
         const std::string name = word(dtype);
         MergeCase test = merge(dtype, 128, 4, 50, 5);
         test.lse = MergeLse::large;
@@ -89,7 +89,7 @@ void add_values(Catalogue& catalogue) {
 void add_layouts(Catalogue& catalogue) {
     for (const int alignment : {16, 8, 4, 2}) {
         const std::int64_t unit = alignment / 2;  // elements
-        for (const DType dtype : {DType::f16, DType::bf16}) {
+        for (const DType dtype : {DType::fp16, DType::bf16}) {
             for (const std::int64_t dim : {64, 72}) {
                 // Bases and strides that meet this class and no higher one.
                 MergeCase test = merge(dtype, dim, 6, 45, 5);
@@ -107,7 +107,7 @@ void add_layouts(Catalogue& catalogue) {
 }
 
 void add_in_place(Catalogue& catalogue) {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
         for (const auto& [states, place] : {std::pair{1, 0}, {2, 0}, {2, 1}, {9, 4}, {32, 31}}) {
             MergeCase test = merge(dtype, 128, 8, 77, states);
             test.in_place = place;

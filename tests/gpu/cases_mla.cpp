@@ -42,7 +42,7 @@ Numbers mixed_keys(std::int64_t batch) {
 
 void add_batches(Catalogue& catalogue) {
     for (const std::int64_t batch : {1, 2, 7, 33, 64, 157}) {
-        for (const DType dtype : {DType::f16, DType::bf16}) {
+        for (const DType dtype : {DType::fp16, DType::bf16}) {
             for (const std::int64_t page : {1, 16, 64}) {
                 Case test = paged(latent(dtype, 16), page);
                 test.layout.latents_apart = page == 16;
@@ -58,7 +58,7 @@ void add_heads_and_queries(Catalogue& catalogue) {
     // Groups of more than 64 are divided, into equal parts and others, and by more of these than divide the
     // SMs.
     for (const std::int64_t heads : {1, 8, 9, 16, 32, 63, 64, 71, 126, 127, 128, 320}) {
-        const DType dtype = heads % 2 == 0 ? DType::bf16 : DType::f16;
+        const DType dtype = heads % 2 == 0 ? DType::bf16 : DType::fp16;
         for (const std::int64_t queries : {1, 2, 3, 5, 16, 17}) {
             Case test = paged(causal(latent(dtype, heads)), queries % 2 == 0 ? 64 : 16);
             test.layout.latents_apart = queries % 3 == 0;
@@ -74,7 +74,7 @@ void add_heads_and_queries(Catalogue& catalogue) {
 
 void add_storages(Catalogue& catalogue) {
     for (const bool apart : {false, true}) {
-        for (const DType dtype : {DType::f16, DType::bf16}) {
+        for (const DType dtype : {DType::fp16, DType::bf16}) {
             Case test = latent(dtype, 20);
             test.layout.latents_apart = apart;
             test.layout.pad = 8;
@@ -91,12 +91,12 @@ void add_storages(Catalogue& catalogue) {
                     add(catalogue, "mla", name + " ragged", with_lengths(ragged(test), queries, keys));
                     Case compressed = paged(test, 3);
                     compressed.page_list = check::PageList::compressed;
-                    compressed.spec.index_dtype = DType::i64;
+                    compressed.spec.index_dtype = DType::int64;
                     add(catalogue, "mla", name + " compressed int64",
                         with_lengths(compressed, queries, keys));
                     Case no_lse = paged(test, 5);
                     no_lse.spec.lse = false;
-                    no_lse.spec.o_dtype = DType::f32;
+                    no_lse.spec.o_dtype = DType::fp32;
                     add(catalogue, "mla", name + " to fp32",
                         with_lengths(no_lse, {5, 1, 0, 17, 40}, {300, 900, 64, 17, 39}));
                 }
@@ -109,7 +109,7 @@ void add_latent_dims(Catalogue& catalogue) {
     for (const std::int64_t ckv : {64, 128, 192, 256, 320, 384, 448, 512}) {
         for (const std::int64_t kpe : {0, 8, 16, 24, 32, 48, 64}) {
             if (ckv % 128 != 0 && kpe % 16 != 0) continue;
-            Case test = paged(causal(latent(kpe % 32 == 0 ? DType::bf16 : DType::f16, 12, ckv, kpe)), 32);
+            Case test = paged(causal(latent(kpe % 32 == 0 ? DType::bf16 : DType::fp16, 12, ckv, kpe)), 32);
             test.layout.latents_apart = ckv % 128 == 0;
             const std::string name = fmt::format("{}+{}", ckv, kpe);
             add(catalogue, "mla", name, with_lengths(test, {1, 4, 30}, {700, 65, 31}));
@@ -122,7 +122,7 @@ void add_latent_dims(Catalogue& catalogue) {
 
 // Those that other SMs would take, too: sm_89's within its 99 KB, for one.
 void add_kernels_of_latents(Catalogue& catalogue) {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
         const Case test = paged(causal(latent(dtype, 48)), 64);
         add_over_kernels(catalogue, "mla", fmt::format("{} 48 heads", word(dtype)),
                          with_lengths(test, {1, 2, 9, 0}, {5000, 1, 300, 20}), Splitting::both);
@@ -144,7 +144,7 @@ void add_kernels_of_latents(Catalogue& catalogue) {
     }
     bitwise.spec.head_dim_ckv = kLatent, bitwise.spec.head_dim_kpe = kPosition;
     for (const std::int64_t kpe : {0, 8, 24, 48}) {  // an odd number of 16 columns, for slices of 8 keys
-        Case narrow = paged(causal(latent(DType::f16, 24, 256, kpe)), 32);
+        Case narrow = paged(causal(latent(DType::fp16, 24, 256, kpe)), 32);
         narrow.layout.latents_apart = true;
         narrow.spec.consistency = Consistency::bitwise;
         add(catalogue, "mla", fmt::format("bitwise 256+{}", kpe),
@@ -162,7 +162,7 @@ void add_evicted_latents(Catalogue& catalogue) {
     test = with_lengths(test, all(9, 1), {0, 0, 0, 0, 0, 0, 0, 0, 0});
     test = with_lengths(test, {1, 0, 1, 0, 1, 0, 1, 0, 1}, {8000, 5, 3, 5, 1, 5, 900, 5, 64});
     add(catalogue, "mla", "one call, many lengths", test);
-    Case beside = paged(causal(latent(DType::f16, 16)), 16);
+    Case beside = paged(causal(latent(DType::fp16, 16)), 16);
     beside = with_lengths(beside, {1, 1, 300, 1, 0, 33}, {5000, 1, 3000, 0, 70, 33});
     add(catalogue, "mla", "a chunk beside decodes", beside);
 }

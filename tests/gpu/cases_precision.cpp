@@ -27,7 +27,7 @@ std::string word(const Dims& dims) {
 }
 
 Case unrounded(Case test) {
-    test.spec.o_dtype = DType::f32;
+    test.spec.o_dtype = DType::fp32;
     return test;
 }
 
@@ -43,7 +43,7 @@ constexpr Dims kDims[] = {{8, 8},   {16, 16},   {24, 40},   {40, 24},   {64, 64}
 void add_kernels_of(Catalogue& catalogue, const std::string& group, const Case& test, const Dims& dims,
                     int n) {
     const std::int64_t heads = n % 3 == 0 ? 2 : n % 3 == 1 ? 6 : 16;
-    Case base = attention(n % 2 ? DType::f16 : DType::bf16, dims.qk, dims.vo, heads, 2);
+    Case base = attention(n % 2 ? DType::fp16 : DType::bf16, dims.qk, dims.vo, heads, 2);
     base.spec.o_dtype = test.spec.o_dtype;
     base.spec.precision = test.spec.precision;
     base.spec.sink = n % 2 == 0;
@@ -71,7 +71,7 @@ void add_places(Catalogue& catalogue, const std::string& group, const Case& test
         add(catalogue, group, name + " decode",
             with_lengths(paged(causal(base)), {1, 1, 1, 1}, {3000, 1, 0, 257}));
     }
-    Case transposed = attention(DType::f16, 128, 4, 2);
+    Case transposed = attention(DType::fp16, 128, 4, 2);
     transposed.spec.o_dtype = test.spec.o_dtype;
     transposed.spec.precision = test.spec.precision;
     transposed.layout = {.o_order = check::MemoryOrder::bhsd, .lse_heads_first = true};
@@ -103,7 +103,7 @@ void add_long_sums(Catalogue& catalogue) {
 // A soft cap multiplies tanh's error.
 void add_soft_caps(Catalogue& catalogue) {
     for (const double softcap : {1.0, 30.0, 50.0}) {
-        Case test = precise(unrounded(attention(DType::f16, 64, 4, 2)));
+        Case test = precise(unrounded(attention(DType::fp16, 64, 4, 2)));
         test.spec.softcap = softcap;
         test.values = Values::peaked;
         add(catalogue, "high", fmt::format("softcap {}", softcap), mixed(ragged(causal(test))));

@@ -37,7 +37,7 @@ void add_windows(Catalogue& catalogue) {
                               {{}, 0}, {{}, 1}, {{}, 64},   {{}, 100}, {{}, 1000}, {0, 0},    {1, 1},
                               {16, 3}, {3, 65}, {128, 128}, {0, 100},  {100, 0}};
     for (const Window& window : windows) {
-        const Case base = attention(DType::f16, 64, 4, 2);
+        const Case base = attention(DType::fp16, 64, 4, 2);
         add(catalogue, "window", "full" + window_word(window), mixed_lengths(windowed(ragged(base), window)));
         if (window.right.value_or(0) > 0)
             continue;  // a causal mask looks at nothing ahead: refused, see group "input"
@@ -75,7 +75,7 @@ void add_combinations(Catalogue& catalogue) {
                                   : bits == 2 ? "sink"
                                   : bits == 4 ? "alibi"
                                               : "combined";
-        for (const DType dtype : {DType::f16, DType::bf16}) {
+        for (const DType dtype : {DType::fp16, DType::bf16}) {
             const Case base = scored(attention(dtype, 128, 6, 2), softcap, sink, alibi);
             const std::string name = word(dtype) + (group == "combined" ? words : "");
             add(catalogue, group, name + " full", mixed_lengths(ragged(base)));
@@ -90,7 +90,7 @@ void add_combinations(Catalogue& catalogue) {
 
 // Sinks that are all of the denominator or nothing of it, and slopes that favour far keys.
 void add_unusual_vectors(Catalogue& catalogue) {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
         Case sink = attention(dtype, 64, 8, 2);
         sink.spec.sink = sink.spec.lse = true;
         sink.sinks = {1e4f, -1e4f, -std::numeric_limits<float>::infinity(), 0.0f, 80.0f};
@@ -136,7 +136,7 @@ void add_far_scales(Catalogue& catalogue) {
 
 void add_scales(Catalogue& catalogue) {
     for (const double scale : {1.0, 0.01, 1e-6, 0.125, 0.13522}) {
-        Case test = with_lengths(ragged(causal(attention(DType::f16, 64, 4, 2))), {100, 9}, {130, 40});
+        Case test = with_lengths(ragged(causal(attention(DType::fp16, 64, 4, 2))), {100, 9}, {130, 40});
         test.spec.scale = scale;
         test.spec.lse = true;
         add(catalogue, "scale", fmt::format("{}", scale), test);
@@ -159,7 +159,7 @@ const std::vector<ScoreChange>& score_changes() {
              spec.mask = Mask::causal, spec.window_left = 90, spec.softcap = 20.0;
              spec.alibi = spec.sink = true;
          }},
-        {"to fp32", [](AttentionSpec& spec) { spec.mask = Mask::causal, spec.o_dtype = DType::f32; }}};
+        {"to fp32", [](AttentionSpec& spec) { spec.mask = Mask::causal, spec.o_dtype = DType::fp32; }}};
     return kChanges;
 }
 
@@ -173,14 +173,14 @@ void add_masks(Catalogue& catalogue) {
 void add_scores(Catalogue& catalogue) {
     add_combinations(catalogue);
     for (const double cap : {0.5, 5.0, 30.0, 50.0, 1000.0}) {
-        Case test = with_lengths(ragged(causal(attention(DType::f16, 256, 2, 1))), {120, 8}, {120, 200});
+        Case test = with_lengths(ragged(causal(attention(DType::fp16, 256, 2, 1))), {120, 8}, {120, 200});
         test.spec.softcap = cap;
         test.values = check::Values::peaked;
         add(catalogue, "softcap", fmt::format("cap {}", cap), test);
     }
     // A cap so large that it should change nothing: tanh of very little, times very much.
     for (const double cap : {1e4, 1e5, 1e6}) {
-        for (const DType dtype : {DType::f16, DType::bf16}) {
+        for (const DType dtype : {DType::fp16, DType::bf16}) {
             Case test = causal(attention(dtype, 64, 4, 2));
             test.spec.softcap = cap;
             test.spec.lse = true;

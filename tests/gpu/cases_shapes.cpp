@@ -30,7 +30,7 @@ constexpr Heads kHeads[] = {{1, 1}, {3, 3},  {4, 2},  {6, 2},  {8, 2},  {10, 2},
 void add_prefill_lengths(Catalogue& catalogue, bool is_causal) {
     for (const std::int64_t n :
          {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 191, 255, 257, 1000, 2048}) {
-        const DType dtype = n % 2 ? DType::f16 : DType::bf16;
+        const DType dtype = n % 2 ? DType::fp16 : DType::bf16;
         Case test = with_lengths(dense(attention(dtype, 128, 4, 2)), {n, n});
         test.spec.lse = true;
         add(catalogue, "lengths", fmt::format("prefill {}{}", n, is_causal ? " causal" : ""),
@@ -44,7 +44,7 @@ void add_unequal_lengths(Catalogue& catalogue) {
         {65, 512}, {100, 1033}, {128, 2000}, {2, 1},     {17, 16},  {64, 63},  {100, 1},
         {129, 64}, {200, 77},   {300, 17},   {257, 256}, {500, 130}};
     for (const auto& [q, kv] : kPairs) {
-        Case test = with_lengths(ragged(causal(attention(DType::f16, 64, 4, 2))), {q, q, 1}, {kv, kv, kv});
+        Case test = with_lengths(ragged(causal(attention(DType::fp16, 64, 4, 2))), {q, q, 1}, {kv, kv, kv});
         test.spec.lse = true;
         add(catalogue, "causal", fmt::format("q {} kv {}", q, kv), test);
         add(catalogue, "lengths", fmt::format("q {} kv {}", q, kv),
@@ -88,7 +88,7 @@ void add_empty(Catalogue& catalogue) {
     Case no_rows = with_lengths(ragged(base), {0, 0}, {0, 0});
     no_rows.sizes = PlanSizes{2, 1, 1};
     add(catalogue, "empty", "tensors of no tokens", no_rows);
-    Case decode = with_lengths(maybe(paged(attention(DType::f16, 128, 8, 2)), true, true), {1, 1, 1, 1},
+    Case decode = with_lengths(maybe(paged(attention(DType::fp16, 128, 8, 2)), true, true), {1, 1, 1, 1},
                                {0, 5000, 0, 1});
     add(catalogue, "empty", "decode beside a long sequence", decode);
 }
@@ -96,7 +96,7 @@ void add_empty(Catalogue& catalogue) {
 }  // namespace
 
 void add_dims(Catalogue& catalogue) {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
         for (const Dims& dims : kDims) {
             Case prefill = with_lengths(dense(causal(attention(dtype, dims.qk, dims.vo, 4, 2))), {133, 70});
             prefill.spec.lse = dims.qk % 16 == 0;
@@ -132,10 +132,10 @@ void add_lengths(Catalogue& catalogue) {
     std::vector<std::int64_t> every;
     for (std::int64_t n = 0; n <= 140; ++n) every.push_back(n);
     add(catalogue, "lengths", "every length to 140",
-        with_lengths(ragged(causal(attention(DType::f16, 64, 2, 1))), every));
+        with_lengths(ragged(causal(attention(DType::fp16, 64, 2, 1))), every));
     std::vector<std::int64_t> ones(every.size(), 1);
     add(catalogue, "lengths", "decode of every length to 140",
-        with_lengths(paged(attention(DType::f16, 128, 4, 1)), ones, every));
+        with_lengths(paged(attention(DType::fp16, 128, 4, 1)), ones, every));
     add(catalogue, "lengths", "batch of 3000",
         with_lengths(ragged(attention(DType::bf16, 64, 2, 1)), std::vector<std::int64_t>(3000, 1),
                      std::vector<std::int64_t>(3000, 5)));

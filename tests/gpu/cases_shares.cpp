@@ -85,14 +85,14 @@ void add_mixes(Catalogue& catalogue) {
         for (const std::int64_t keys : {1, 1000})
             add(catalogue, "shares", fmt::format("{}, shares of {} keys", mix.name, keys),
                 forced(planned, 16, keys));
-        Case compressed = decode(DType::f16);
+        Case compressed = decode(DType::fp16);
         compressed.page_list = check::PageList::compressed;
-        compressed.spec.index_dtype = DType::i64;
+        compressed.spec.index_dtype = DType::int64;
         add(catalogue, "shares", mix.name + ", compressed int64",
             with_lengths(compressed, mix.q_lens, mix.kv_lens));
         Case high = ragged(attention(DType::bf16, 64, 4, 2));
         high.spec.precision = Precision::high;
-        high.spec.o_dtype = DType::f32;
+        high.spec.o_dtype = DType::fp32;
         high.spec.lse = high.spec.sink = true;
         add(catalogue, "shares", mix.name + ", ragged high", with_lengths(high, mix.q_lens, mix.kv_lens));
     }
@@ -112,7 +112,7 @@ Case beside_decodes(Case test) {
 void add_chunks_beside_decodes(Catalogue& catalogue) {
     const std::pair<const char*, Case> bases[] = {
         {"paged 128", paged(causal(attention(DType::bf16, 128, 8, 2)))},
-        {"ragged 64", ragged(causal(attention(DType::f16, 64, 12, 4)))},
+        {"ragged 64", ragged(causal(attention(DType::fp16, 64, 12, 4)))},
         {"paged HND full", paged(attention(DType::bf16, 128, 16, 2), 64, PageOrder::HND)}};
     for (const auto& [word, base] : bases) {
         const Case test = beside_decodes(base);
@@ -161,7 +161,7 @@ void add_scores_of_shares(Catalogue& catalogue) {
         add(catalogue, "shares", name, test);
         add(catalogue, "shares", name + ", 31 CTAs", forced(test, 16, 128, 31));
     };
-    const Case base = paged(causal(attention(DType::f16, 64, 8, 2)));
+    const Case base = paged(causal(attention(DType::fp16, 64, 8, 2)));
     Case sink = base, softcap = base, alibi = base, every = base;
     sink.spec.sink = true;
     add_one("sink", sink);
@@ -231,7 +231,7 @@ void add_dims_of_shares(Catalogue& catalogue) {
 void add_counts_of_ctas(Catalogue& catalogue) {
     Case test = with_lengths(decode(), {1, 1, 1, 0, 1, 30}, {9000, 64, 1, 100, 0, 2000});
     test.launches = 5;
-    Case prefill = with_lengths(dense(causal(attention(DType::f16, 64, 4, 2))), {130, 100}, {1000, 1000});
+    Case prefill = with_lengths(dense(causal(attention(DType::fp16, 64, 4, 2))), {130, 100}, {1000, 1000});
     prefill.spec.lse = true;
     prefill.launches = 5;
     Case high = test;
@@ -250,7 +250,7 @@ void add_counts_of_ctas(Catalogue& catalogue) {
 }
 
 void add_repeated(Catalogue& catalogue) {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
         Case test = with_lengths(decode(dtype), all(37, 1), all(37, 0));
         for (std::size_t b = 0; b < 37; ++b) test.steps[0].kv_lens[b] = static_cast<std::int64_t>(b * b * 5);
         test.launches = 50;
@@ -300,7 +300,7 @@ std::string not_zeroed(const Context& context, Case test, bool captured) {
 void add_not_zeroed(Catalogue& catalogue) {
     const Case decodes = with_lengths(decode(), {1, 1, 1}, {20000, 5, 3000});
     const Case prefill =
-        forced(with_lengths(ragged(causal(attention(DType::f16, 64, 4, 2))), {200, 70}, {2000, 70}), 64, 64);
+        forced(with_lengths(ragged(causal(attention(DType::fp16, 64, 4, 2))), {200, 70}, {2000, 70}), 64, 64);
     for (const bool captured : {false, true}) {
         const std::string how = captured ? ", replayed" : "";
         add(catalogue, "shares", "a workspace that is not zeroed, decode" + how,

@@ -28,7 +28,7 @@ Case planted(Case test, std::vector<Planted> numbers) {
 // What it is planted into, with every kernel: a small head dim, and one whose queries are not in registers.
 std::vector<std::pair<std::string, Case>> hosts() {
     return {{"ragged 64", ragged(attention(DType::bf16, 64, 4, 2))},
-            {"paged 64", paged(attention(DType::f16, 64, 4, 2))},
+            {"paged 64", paged(attention(DType::fp16, 64, 4, 2))},
             {"paged 192/128", paged(attention(DType::bf16, 192, 128, 4, 2))}};
 }
 
@@ -148,7 +148,7 @@ void add_evicted(Catalogue& catalogue) {
         return with_lengths(base, {1, 1, 1, 1}, {300, 257, 64, 500});
     };
     const Case small = causal(attention(DType::bf16, 64, 4, 2));
-    const Case uneven = causal(attention(DType::f16, 192, 128, 4, 2));
+    const Case uneven = causal(attention(DType::fp16, 192, 128, 4, 2));
     add_over_kernels(catalogue, "evicted", "ragged 64", with_eviction(prefill(windowed(ragged(small), 40))),
                      Splitting::both);
     add_over_kernels(catalogue, "evicted", "dense 192/128",
@@ -177,12 +177,12 @@ void add_offsets(Catalogue& catalogue) {
     constexpr std::pair<Values, const char*> kOffsets[] = {
         {Values::offset_3e4, "3e4"}, {Values::offset_1e5, "1.3e5"}, {Values::offset_1e6, "1e6"}};
     for (const auto& [values, size] : kOffsets) {
-        for (const DType dtype : {DType::f16, DType::bf16}) {
+        for (const DType dtype : {DType::fp16, DType::bf16}) {
             Case base = attention(dtype, 64, 4, 2);
             base.values = values;
             base.spec.scale = 0.125;  // check::kExactScale
             base.spec.lse = true;
-            base.plain_overflows = dtype == DType::f16;
+            base.plain_overflows = dtype == DType::fp16;
             const std::string name = fmt::format("{} logits near {}", word(dtype), size);
             add_over_kernels(catalogue, "offset", name + " decode",
                              with_lengths(paged(base), {1, 1, 1, 1}, {500, 64, 129, 1}), Splitting::both);

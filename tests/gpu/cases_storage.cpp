@@ -14,12 +14,12 @@ const std::vector<std::int64_t> kQueries{70, 1, 0, 33, 129};
 const std::vector<std::int64_t> kKeys{300, 64, 17, 33, 100};
 
 void add_dense(Catalogue& catalogue) {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
-        for (const DType index : {DType::i32, DType::i64}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
+        for (const DType index : {DType::int32, DType::int64}) {
             Case base = dense(attention(dtype, 64, 4, 2));
             base.spec.index_dtype = index;
             base.spec.lse = true;
-            const std::string name = word(dtype) + (index == DType::i32 ? " i32" : " i64");
+            const std::string name = word(dtype) + (index == DType::int32 ? " i32" : " i64");
             add(catalogue, "dense", name + " lengths", with_lengths(base, kQueries, kKeys));
             Case slack = with_lengths(causal(base), kQueries, kKeys);
             slack.slack = 37;
@@ -34,11 +34,11 @@ void add_dense(Catalogue& catalogue) {
 }
 
 void add_ragged(Catalogue& catalogue) {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
-        for (const DType index : {DType::i32, DType::i64}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
+        for (const DType index : {DType::int32, DType::int64}) {
             Case base = with_lengths(ragged(causal(attention(dtype, 128, 4, 1))), kQueries, kKeys);
             base.spec.index_dtype = index;
-            const std::string name = word(dtype) + (index == DType::i32 ? " i32" : " i64");
+            const std::string name = word(dtype) + (index == DType::int32 ? " i32" : " i64");
             add(catalogue, "ragged", name, base);
             base.slack = 50;
             base.first_token = 13;
@@ -49,10 +49,10 @@ void add_ragged(Catalogue& catalogue) {
         }
     }
     // Queries and keys stored differently.
-    Case dense_q = with_lengths(ragged(attention(DType::f16, 64, 4, 2)), {9, 30, 2}, {100, 20, 64});
+    Case dense_q = with_lengths(ragged(attention(DType::fp16, 64, 4, 2)), {9, 30, 2}, {100, 20, 64});
     dense_q.q_storage = check::QStorage::dense;
     add(catalogue, "ragged", "dense q, ragged kv", dense_q);
-    Case dense_kv = with_lengths(dense(attention(DType::f16, 64, 4, 2)), {9, 30, 2}, {100, 20, 64});
+    Case dense_kv = with_lengths(dense(attention(DType::fp16, 64, 4, 2)), {9, 30, 2}, {100, 20, 64});
     dense_kv.q_storage = check::QStorage::ragged;
     add(catalogue, "ragged", "ragged q, dense kv", dense_kv);
 }
@@ -64,8 +64,8 @@ void add_page_grid(Catalogue& catalogue) {
         for (const PageOrder order : {PageOrder::NHD, PageOrder::HND}) {
             for (const PageList list : {PageList::padded, PageList::compressed}) {
                 for (const bool one_tensor : {false, true}) {
-                    Case base = paged(attention(n % 2 ? DType::f16 : DType::bf16, 64, 8, 2), page, order);
-                    base.spec.index_dtype = n % 3 ? DType::i32 : DType::i64;
+                    Case base = paged(attention(n % 2 ? DType::fp16 : DType::bf16, 64, 8, 2), page, order);
+                    base.spec.index_dtype = n % 3 ? DType::int32 : DType::int64;
                     base.page_list = list;
                     base.layout.one_kv_tensor = one_tensor;
                     base.layout.table_pad = n % 4;
@@ -98,7 +98,7 @@ void add_shared_pages(Catalogue& catalogue) {
     no_bounds.give_bounds = false;
     no_bounds.slack = 3;
     add(catalogue, "paged", "no bounds", no_bounds);
-    Case dense_q = with_lengths(paged(causal(attention(DType::f16, 128, 4, 2))), {4, 4, 3}, {200, 4, 100});
+    Case dense_q = with_lengths(paged(causal(attention(DType::fp16, 128, 4, 2))), {4, 4, 3}, {200, 4, 100});
     dense_q.q_storage = check::QStorage::dense;
     add(catalogue, "paged", "dense q", dense_q);
 }
@@ -106,14 +106,14 @@ void add_shared_pages(Catalogue& catalogue) {
 // Sequences take their rows of a table from table_rows, which changes between the steps of one Call.
 void add_table_rows(Catalogue& catalogue) {
     for (const std::int64_t page : {3, 16, 64}) {
-        for (const DType index : {DType::i32, DType::i64}) {
-            Case base = paged(attention(page == 64 ? DType::f16 : DType::bf16, 128, 8, 2), page);
+        for (const DType index : {DType::int32, DType::int64}) {
+            Case base = paged(attention(page == 64 ? DType::fp16 : DType::bf16, 128, 8, 2), page);
             base.spec.index_dtype = index;
             base.spare_table_rows = page == 16 ? 0 : 7;
             base.layout.table_pad = page % 4;
             base.spec.lse = true;
             const std::string name =
-                fmt::format("table rows, page {} {}", page, index == DType::i32 ? "int32" : "int64");
+                fmt::format("table rows, page {} {}", page, index == DType::int32 ? "int32" : "int64");
             Case prefill = with_lengths(causal(base), kQueries, kKeys);
             prefill = with_lengths(std::move(prefill), kQueries, kKeys);
             add(catalogue, "paged", name + " prefill", prefill);
@@ -138,7 +138,7 @@ Case laid_out(Case test, const Layout& layout) {
 }
 
 void add_views(Catalogue& catalogue) {
-    const Case equal = attention(DType::f16, 64, 4, 4);
+    const Case equal = attention(DType::fp16, 64, 4, 4);
     const Case grouped = attention(DType::bf16, 64, 6, 2);
     const Layout packed{.packed_qkv = true};
     const Layout packed_sbhd{.order = MemoryOrder::sbhd, .o_order = MemoryOrder::sbhd, .packed_qkv = true};
@@ -212,14 +212,14 @@ void add_broadcasts(Catalogue& catalogue) {
     with("pages", paged(base), {.kv_broadcast = {0}});
     with("slots of pages", paged(base), {.kv_broadcast = {1}});
     with("heads of pages HND", paged(base, 16, PageOrder::HND), {.kv_broadcast = {1}});
-    Case decode = laid_out(paged(attention(DType::f16, 128, 8, 2)), {.kv_broadcast = {0}});
+    Case decode = laid_out(paged(attention(DType::fp16, 128, 8, 2)), {.kv_broadcast = {0}});
     decode.sizes = PlanSizes{1, 1, 8000};
     add(catalogue, "broadcast", "pages under split", with_lengths(decode, {1, 1}, {900, 300}));
 }
 
 void add_alignment(Catalogue& catalogue) {
     for (const int alignment : {8, 4, 2}) {
-        for (const DType dtype : {DType::f16, DType::bf16}) {
+        for (const DType dtype : {DType::fp16, DType::bf16}) {
             const std::int64_t unit = alignment / 2;  // elements
             // Bases and strides that meet this class and no higher one.
             const Layout layout{.pad = unit, .o_pad = unit, .lse_pad = 1, .base = unit};

@@ -25,9 +25,9 @@ struct Types {
 };
 
 constexpr Types kTypes[] = {{DType::bf16, DType::e4m3},
-                            {DType::f16, DType::e4m3},
+                            {DType::fp16, DType::e4m3},
                             {DType::bf16, DType::e5m2},
-                            {DType::f16, DType::e5m2}};
+                            {DType::fp16, DType::e5m2}};
 
 struct Dims {
     std::int64_t qk, vo;
@@ -127,7 +127,7 @@ void add_groups(Catalogue& catalogue) {
             Case test = causal(token_scales(kTypes[n % 4], dims, 2 * group, 2));
             test = paged(std::move(test), page, n % 2 ? PageOrder::HND : PageOrder::NHD);
             test.page_list = n % 3 ? PageList::padded : PageList::compressed;
-            test.spec.index_dtype = n % 5 < 2 ? DType::i64 : DType::i32;
+            test.spec.index_dtype = n % 5 < 2 ? DType::int64 : DType::int32;
             const std::string name = fmt::format("{} heads to one, pages of {}", group, page);
             add(catalogue, kGroup, name + " decode", decode(test));
             if (page != 1 || group == 71)
@@ -198,7 +198,7 @@ void add_masks_and_scores(Catalogue& catalogue) {
 void add_over_dims(Catalogue& catalogue) {
     int n = 0;
     for (const Dims& dims : {Dims{64, 64}, Dims{128, 128}, Dims{192, 128}, Dims{256, 256}, Dims{512, 512}}) {
-        Case base = token_scales({n % 2 ? DType::f16 : DType::bf16, n % 3 == 2 ? DType::e5m2 : DType::e4m3},
+        Case base = token_scales({n % 2 ? DType::fp16 : DType::bf16, n % 3 == 2 ? DType::e5m2 : DType::e4m3},
                                  dims, n % 2 ? 6 : 16, 2);
         base.spec.sink = n % 2 == 0;
         if (n % 2 == 1) base.spec.window_left = 145;
@@ -432,7 +432,7 @@ void add_latents(Catalogue& catalogue) {
             with_lengths(with_inline_scales(paged(latent(n++, scale, 16), 64), 16), {1, 1, 5, 0},
                          {9000, 33, 8191, 700}));
         Case fp32 = dense(latent(n++, scale, 20));
-        fp32.spec.o_dtype = DType::f32;
+        fp32.spec.o_dtype = DType::fp32;
         fp32.layout.pad = 8;
         fp32.layout.scale_pad = 1;
         add(catalogue, kGroup, name("dense to fp32"),

@@ -99,7 +99,7 @@ void keep_biases_ordinary(Case& test) {
 void add_twin(Catalogue& catalogue, Case test) {
     test.spec.precision = Precision::high;
     keep_biases_ordinary(test);
-    if (catalogue.size() % 2 == 0) test.spec.o_dtype = DType::f32;
+    if (catalogue.size() % 2 == 0) test.spec.o_dtype = DType::fp32;
     const std::string name = test.group + ": " + test.name;
     add(catalogue, "high", name, std::move(test));
 }
@@ -152,7 +152,7 @@ void add_over_kernels(Catalogue& catalogue, const std::string& group, const std:
     }
 }
 
-std::string word(DType dtype) { return dtype == DType::f16 ? "f16" : "bf16"; }
+std::string word(DType dtype) { return dtype == DType::fp16 ? "f16" : "bf16"; }
 
 Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     Catalogue catalogue;

@@ -35,7 +35,7 @@ struct Manner {
     KvStorage kv = KvStorage::paged;
     std::int64_t page_size = 16;
     PageOrder order = PageOrder::NHD;
-    DType index = DType::i32;
+    DType index = DType::int32;
     bool lse = true;
     Mask mask = Mask::causal;
     std::optional<PlanSizes> sizes{};             // absent: those that are launched
@@ -67,7 +67,7 @@ class Memory {
 
     Tensor indices(DType dtype, const std::vector<std::int64_t>& values,
                    std::initializer_list<std::int64_t> shape) {
-        if (dtype == DType::i64) return Tensor::contiguous(put(values), dtype, shape);
+        if (dtype == DType::int64) return Tensor::contiguous(put(values), dtype, shape);
         return Tensor::contiguous(put(std::vector<std::int32_t>(values.begin(), values.end())), dtype, shape);
     }
 
@@ -130,7 +130,7 @@ class Sequence {
     }
 
   private:
-    static constexpr DType kScales = DType::f32;
+    static constexpr DType kScales = DType::fp32;
 
     // Op mla has none: its values are columns of the keys.
     bool has_values() const { return spec_.op != Op::mla; }
@@ -221,14 +221,14 @@ void Sequence::store_queries(const Parts& parts, bool ragged, Memory& memory, At
     if (ragged) {
         tensors.q = Tensor::contiguous(q, spec_.dtype, {rows, spec_.q_heads, check::head_dim_qk(spec_)});
         tensors.o = Tensor::contiguous(o, spec_.dtype, {rows, spec_.q_heads, check::head_dim_vo(spec_)});
-        if (manner.lse) tensors.lse = Tensor::contiguous(lse, DType::f32, {rows, spec_.q_heads});
+        if (manner.lse) tensors.lse = Tensor::contiguous(lse, DType::fp32, {rows, spec_.q_heads});
         batch.q_indptr = memory.indices(manner.index, starts(parts, &Part::queries), {count + 1});
     } else {
         tensors.q =
             Tensor::contiguous(q, spec_.dtype, {count, most, spec_.q_heads, check::head_dim_qk(spec_)});
         tensors.o =
             Tensor::contiguous(o, spec_.dtype, {count, most, spec_.q_heads, check::head_dim_vo(spec_)});
-        if (manner.lse) tensors.lse = Tensor::contiguous(lse, DType::f32, {count, most, spec_.q_heads});
+        if (manner.lse) tensors.lse = Tensor::contiguous(lse, DType::fp32, {count, most, spec_.q_heads});
         batch.q_lens = memory.indices(manner.index, lengths, {count});
     }
     batch.max_q_len = most;
@@ -242,7 +242,7 @@ Tensor Sequence::put_keys(Memory& memory, DType dtype, const Bits& bits,
         std::vector<float> scales;
         for (const std::uint16_t x : bits)
             scales.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16));
-        return Tensor::contiguous(memory.put(scales), DType::f32, shape)
+        return Tensor::contiguous(memory.put(scales), DType::fp32, shape)
             .select(static_cast<int>(shape.size()) - 1, 0);
     }
     void* const data =
@@ -258,8 +258,8 @@ void Sequence::store_scales(Memory& memory, AttentionTensors& tensors) const {
         of_keys.push_back(0.3F + static_cast<float>(head));
         of_values.push_back(1.7F / static_cast<float>(head + 1));
     }
-    tensors.k_scale = Tensor::contiguous(memory.put(of_keys), DType::f32, {count});
-    tensors.v_scale = Tensor::contiguous(memory.put(of_values), DType::f32, {count});
+    tensors.k_scale = Tensor::contiguous(memory.put(of_keys), DType::fp32, {count});
+    tensors.v_scale = Tensor::contiguous(memory.put(of_values), DType::fp32, {count});
 }
 
 // store(dtype, numbers, columns of each head) is a tensor of what each token has.
@@ -374,9 +374,9 @@ Rows Sequence::run(const Parts& parts, const Manner& manner) {
         sinks.push_back(static_cast<float>(head) * 0.25F - 1.0F);
         slopes.push_back(0.5F / static_cast<float>(head + 1));
     }
-    if (spec_.sink) tensors.sinks = Tensor::contiguous(memory.put(sinks), DType::f32, {spec_.q_heads});
+    if (spec_.sink) tensors.sinks = Tensor::contiguous(memory.put(sinks), DType::fp32, {spec_.q_heads});
     if (spec_.alibi)
-        tensors.alibi_slopes = Tensor::contiguous(memory.put(slopes), DType::f32, {spec_.q_heads});
+        tensors.alibi_slopes = Tensor::contiguous(memory.put(slopes), DType::fp32, {spec_.q_heads});
 
     store_scales(memory, tensors);
 
@@ -493,9 +493,9 @@ std::vector<Variant> variants() {
     add("storage", [](Sequence& s) {
         const Parts parts = mixed(12, s.tokens(), 3);
         for (const Manner& manner :
-             {Manner{.kv = KvStorage::dense}, Manner{.kv = KvStorage::ragged, .index = DType::i64},
+             {Manner{.kv = KvStorage::dense}, Manner{.kv = KvStorage::ragged, .index = DType::int64},
               Manner{.page_size = 1}, Manner{.page_size = 8, .order = PageOrder::HND},
-              Manner{.page_size = 64, .index = DType::i64}, Manner{.page_size = 7, .lse = false},
+              Manner{.page_size = 64, .index = DType::int64}, Manner{.page_size = 7, .lse = false},
               Manner{.kv = KvStorage::dense, .lse = false}})
             if (auto what = s.difference(parts, manner); !what.empty())
                 return fmt::format("{} pages of {}: {}", static_cast<int>(manner.kv), manner.page_size, what);
@@ -554,10 +554,10 @@ std::vector<Kind> kinds() {
     std::vector<Kind> list;
     for (const std::int64_t dim : {64, 80, 96, 128, 256})
         list.push_back({fmt::format("bf16 {}", dim), causal_of(DType::bf16, dim, dim, 8, 2)});
-    list.push_back({"f16 128", causal_of(DType::f16, 128, 128, 4, 1)});
+    list.push_back({"f16 128", causal_of(DType::fp16, 128, 128, 4, 1)});
     list.push_back({"bf16 512", causal_of(DType::bf16, 512, 512, 8, 2)});
-    list.push_back({"f16 320/264", causal_of(DType::f16, 320, 264, 4, 4)});
-    list.push_back({"f16 192/128", causal_of(DType::f16, 192, 128, 4, 4)});
+    list.push_back({"f16 320/264", causal_of(DType::fp16, 320, 264, 4, 4)});
+    list.push_back({"f16 192/128", causal_of(DType::fp16, 192, 128, 4, 4)});
     list.push_back({"bf16 64, 71 heads to one", causal_of(DType::bf16, 64, 64, 71, 1), 600});
     list.push_back({"bf16 128, cuts that become longer", causal_of(DType::bf16, 128, 128, 4, 1), 40001});
     for (const std::int64_t heads : {16, 128}) {
@@ -567,11 +567,11 @@ std::vector<Kind> kinds() {
         list.push_back({fmt::format("bf16 latents, {} heads", heads), latent, heads == 16 ? 2100 : 700});
     }
     AttentionSpec narrow{
-        .op = Op::mla, .dtype = DType::f16, .head_dim_ckv = 448, .head_dim_kpe = 24, .q_heads = 20};
+        .op = Op::mla, .dtype = DType::fp16, .head_dim_ckv = 448, .head_dim_kpe = 24, .q_heads = 20};
     narrow.mask = Mask::causal;
     narrow.scale = 0.05;
     list.push_back({"f16 latents of 448 and 24, 20 heads", narrow, 1500});
-    list.push_back({"f16 448/512, cuts that become longer", causal_of(DType::f16, 448, 512, 2, 1), 17001});
+    list.push_back({"f16 448/512, cuts that become longer", causal_of(DType::fp16, 448, 512, 2, 1), 17001});
     AttentionSpec spec = causal_of(DType::bf16, 128, 128, 8, 2);
     spec.window_left = 300;
     list.push_back({"bf16 128 window", spec});
@@ -579,7 +579,7 @@ std::vector<Kind> kinds() {
     spec.attention_chunk = 700;
     spec.softcap = 20.0;
     list.push_back({"bf16 64 chunks of tokens, softcap", spec});
-    spec = causal_of(DType::f16, 128, 128, 8, 2);
+    spec = causal_of(DType::fp16, 128, 128, 8, 2);
     spec.sink = spec.alibi = true;
     list.push_back({"f16 128 sink, alibi", spec});
     // Keys and values of 8 bits.
@@ -593,12 +593,12 @@ std::vector<Kind> kinds() {
                         fp8, tokens});
     };
     add_fp8(DType::bf16, DType::e4m3, KvScale::head, 128, 128, 2100);
-    add_fp8(DType::f16, DType::e5m2, KvScale::tensor, 64, 64, 2100);
-    add_fp8(DType::f16, DType::e4m3, KvScale::none, 192, 128, 2100);
+    add_fp8(DType::fp16, DType::e5m2, KvScale::tensor, 64, 64, 2100);
+    add_fp8(DType::fp16, DType::e4m3, KvScale::none, 192, 128, 2100);
     add_fp8(DType::bf16, DType::e5m2, KvScale::head, 256, 256, 1500);
     add_fp8(DType::bf16, DType::e4m3, KvScale::head, 512, 512, 1500);
     add_fp8(DType::bf16, DType::e4m3, KvScale::token_head, 128, 128, 2100);
-    add_fp8(DType::f16, DType::e5m2, KvScale::token_head, 64, 64, 2100);
+    add_fp8(DType::fp16, DType::e5m2, KvScale::token_head, 64, 64, 2100);
     AttentionSpec scaled{
         .op = Op::mla, .dtype = DType::bf16, .head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = 16};
     scaled.mask = Mask::causal, scaled.scale = 0.05;
@@ -612,7 +612,7 @@ bool sees_all(const AttentionSpec& spec) { return !spec.window_left && !spec.att
 // Compiles whatever the kind's cases may launch.
 void prepare_all(Runtime& runtime, const Kind& kind) {
     for (const KvStorage kv : {KvStorage::dense, KvStorage::paged}) {
-        for (const DType index : {DType::i32, DType::i64}) {
+        for (const DType index : {DType::int32, DType::int64}) {
             Case test;
             test.spec = kind.spec;
             test.spec.consistency = Consistency::bitwise;
@@ -636,7 +636,7 @@ void add_right_results(Catalogue& catalogue) {
     int n = 0;
     for (const auto& [qk, vo] :
          {std::pair{8, 8}, {64, 64}, {72, 40}, {128, 128}, {192, 128}, {256, 256}, {264, 512}, {512, 512}}) {
-        for (const DType dtype : {DType::bf16, DType::f16}) {
+        for (const DType dtype : {DType::bf16, DType::fp16}) {
             Case base = attention(dtype, qk, vo, n % 3 == 0 ? 2 : n % 3 == 1 ? 6 : 16, 2);
             base.spec.consistency = Consistency::bitwise;
             base.spec.lse = true;
@@ -645,7 +645,7 @@ void add_right_results(Catalogue& catalogue) {
             if (n % 5 == 2) base.spec.softcap = 20.0;
             if (n % 4 == 3) base.spec.window_left = 45;
             if (n % 6 == 4) base.spec.attention_chunk = 100;
-            if (n % 4 == 1) base.spec.o_dtype = DType::f32;
+            if (n % 4 == 1) base.spec.o_dtype = DType::fp32;
             const std::string name = fmt::format("{} {}/{}", word(dtype), qk, vo);
             const auto lengths = [](Case test) {
                 return with_lengths(std::move(test), {70, 150, 33, 40, 0, 1, 129},

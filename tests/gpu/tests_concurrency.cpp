@@ -16,7 +16,7 @@ namespace {
 
 // Some problems that need different kernels.
 std::vector<Case> assorted() {
-    const Case small = causal(attention(DType::f16, 64, 4, 2));
+    const Case small = causal(attention(DType::fp16, 64, 4, 2));
     const Case large = causal(attention(DType::bf16, 128, 8, 2));
     Case split = with_lengths(paged(large), {1, 1}, {5000, 333});
     split.spec.lse = true;

@@ -172,7 +172,7 @@ class Indices {
     Tensor put(const std::vector<std::int32_t>& values, std::initializer_list<std::int64_t> shape) {
         const std::size_t offset = 512 * used_++;
         buffer_.upload(values.data(), values.size() * sizeof values[0], offset);
-        return Tensor::contiguous(static_cast<std::byte*>(buffer_.data()) + offset, DType::i32, shape);
+        return Tensor::contiguous(static_cast<std::byte*>(buffer_.data()) + offset, DType::int32, shape);
     }
 
   private:

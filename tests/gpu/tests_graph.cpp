@@ -91,7 +91,7 @@ Case mixed_steps(Case test) {
 }  // namespace
 
 void add_graphs(Catalogue& catalogue) {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
         const Case base = causal(attention(dtype, 128, 8, 2));
         const std::string name = word(dtype);
         Case compressed = paged(base, 16, PageOrder::HND);
@@ -111,7 +111,7 @@ void add_graphs(Catalogue& catalogue) {
         add_with(catalogue, "stream", name + " decode", decode_steps(paged(base)), on_stream);
     }
     // A clamp inside a graph is reported, and the next replay is right.
-    Case clamped = decode_steps(paged(causal(attention(DType::f16, 64, 4, 2))));
+    Case clamped = decode_steps(paged(causal(attention(DType::fp16, 64, 4, 2))));
     clamped.steps[1].status.kv_len_clamped = true;
     clamped.steps[1].spoil = [](check::IndexArrays& arrays) { arrays.kv_lens[0] = 1 << 30; };
     add_with(catalogue, "graph", "a clamp between replays", clamped, replay);

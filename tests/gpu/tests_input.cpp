@@ -24,7 +24,7 @@ std::string expect_refusal(const std::string& field, const std::function<void()>
     return "nothing was thrown; expected InvalidRequest naming " + field;
 }
 
-AttentionSpec plain_spec() { return attention(DType::f16, 64, 4, 2).spec; }
+AttentionSpec plain_spec() { return attention(DType::fp16, 64, 4, 2).spec; }
 
 struct BadSpec {
     const char* name;
@@ -39,7 +39,7 @@ void add_specs(Catalogue& catalogue) {
         {"no q_heads", "q_heads", [](AttentionSpec& s) { s.q_heads = 0; }},
         {"kv_heads do not divide", "kv_heads", [](AttentionSpec& s) { s.kv_heads = 3; }},
         {"kv_heads -1", "kv_heads", [](AttentionSpec& s) { s.kv_heads = -1; }},
-        {"index_dtype f32", "index_dtype", [](AttentionSpec& s) { s.index_dtype = DType::f32; }},
+        {"index_dtype f32", "index_dtype", [](AttentionSpec& s) { s.index_dtype = DType::fp32; }},
         {"window_left -2", "window_left", [](AttentionSpec& s) { s.window_left = -2; }},
         {"window_right -5", "window_right", [](AttentionSpec& s) { s.window_right = -5; }},
         {"scale 0", "scale", [](AttentionSpec& s) { s.scale = 0.0; }},
@@ -80,19 +80,19 @@ std::byte* moved(void* data, std::int64_t bytes) { return static_cast<std::byte*
 Bound dense_arguments(std::byte* memory) {
     Bound bound;
     const auto at = [&](std::size_t quarter) { return memory + quarter * 65536; };
-    bound.tensors.q = Tensor::contiguous(at(0), DType::f16, {2, 16, 4, 64});
-    bound.tensors.k = Tensor::contiguous(at(1), DType::f16, {2, 32, 2, 64});
-    bound.tensors.v = Tensor::contiguous(at(2), DType::f16, {2, 32, 2, 64});
-    bound.tensors.o = Tensor::contiguous(at(3), DType::f16, {2, 16, 4, 64});
+    bound.tensors.q = Tensor::contiguous(at(0), DType::fp16, {2, 16, 4, 64});
+    bound.tensors.k = Tensor::contiguous(at(1), DType::fp16, {2, 32, 2, 64});
+    bound.tensors.v = Tensor::contiguous(at(2), DType::fp16, {2, 32, 2, 64});
+    bound.tensors.o = Tensor::contiguous(at(3), DType::fp16, {2, 16, 4, 64});
     return bound;
 }
 
 void need_pages(Bound& bound) {
-    bound.tensors.k = Tensor::contiguous(bound.tensors.k.data, DType::f16, {4, 16, 2, 64});
-    bound.tensors.v = Tensor::contiguous(bound.tensors.v.data, DType::f16, {4, 16, 2, 64});
-    bound.batch.kv_lens = Tensor::contiguous(moved(bound.tensors.o.data, 65536), DType::i32, {2});
+    bound.tensors.k = Tensor::contiguous(bound.tensors.k.data, DType::fp16, {4, 16, 2, 64});
+    bound.tensors.v = Tensor::contiguous(bound.tensors.v.data, DType::fp16, {4, 16, 2, 64});
+    bound.batch.kv_lens = Tensor::contiguous(moved(bound.tensors.o.data, 65536), DType::int32, {2});
     bound.batch.page_table =
-        Tensor::contiguous(moved(bound.tensors.o.data, 65536 + 1024), DType::i32, {2, 2});
+        Tensor::contiguous(moved(bound.tensors.o.data, 65536 + 1024), DType::int32, {2, 2});
 }
 
 void pages_spec(AttentionSpec& spec) { spec.kv = KvStorage::paged, spec.page_size = 16; }
@@ -124,17 +124,17 @@ const std::vector<BadTensors>& bad_tensors() {
         {"lse absent", "lse", [](Bound&) {}, lse_spec},
         {"lse not asked for", "lse",
          [](Bound& b) {
-             b.tensors.lse = Tensor::contiguous(moved(b.tensors.o.data, 65536), DType::f32, {2, 16, 4});
+             b.tensors.lse = Tensor::contiguous(moved(b.tensors.o.data, 65536), DType::fp32, {2, 16, 4});
          }},
         {"lse of f16", "lse",
          [](Bound& b) {
-             b.tensors.lse = Tensor::contiguous(moved(b.tensors.o.data, 65536), DType::f16, {2, 16, 4});
+             b.tensors.lse = Tensor::contiguous(moved(b.tensors.o.data, 65536), DType::fp16, {2, 16, 4});
          },
          lse_spec},
         {"sinks absent", "sinks", [](Bound&) {}, sink_spec},
         {"sinks of 3 heads", "sinks",
          [](Bound& b) {
-             b.tensors.sinks = Tensor::contiguous(moved(b.tensors.o.data, 65536), DType::f32, {3});
+             b.tensors.sinks = Tensor::contiguous(moved(b.tensors.o.data, 65536), DType::fp32, {3});
          },
          sink_spec},
         {"alibi_slopes absent", "alibi_slopes", [](Bound&) {}, alibi_spec},
@@ -143,14 +143,14 @@ const std::vector<BadTensors>& bad_tensors() {
         {"page_table without kv_lens", "kv_lens", [](Bound& b) { need_pages(b), b.batch.kv_lens = {}; },
          pages_spec},
         {"page_table of i64", "page_table",
-         [](Bound& b) { need_pages(b), b.batch.page_table.dtype = DType::i64; }, pages_spec},
+         [](Bound& b) { need_pages(b), b.batch.page_table.dtype = DType::int64; }, pages_spec},
         {"page size", "k", [](Bound& b) { need_pages(b), b.tensors.k.shape[1] = 8; }, pages_spec},
         {"kv_lens of 3", "kv_lens", [](Bound& b) { need_pages(b), b.batch.kv_lens.shape[0] = 3; },
          pages_spec},
         {"kv_indptr absent", "kv_indptr",
          [](Bound& b) {
-             b.tensors.k = Tensor::contiguous(b.tensors.k.data, DType::f16, {64, 2, 64});
-             b.tensors.v = Tensor::contiguous(b.tensors.v.data, DType::f16, {64, 2, 64});
+             b.tensors.k = Tensor::contiguous(b.tensors.k.data, DType::fp16, {64, 2, 64});
+             b.tensors.v = Tensor::contiguous(b.tensors.v.data, DType::fp16, {64, 2, 64});
          },
          ragged_spec},
         {"max_q_len -1", "max_q_len", [](Bound& b) { b.batch.max_q_len = -1; }},

@@ -89,7 +89,7 @@ class PartsRun {
                                   {parts_.queries, spec_.q_heads, spec_.head_dim_vo});
     }
     Tensor lse(const State& state) const {
-        return Tensor::contiguous(state.lse->data(), DType::f32, {parts_.queries, spec_.q_heads});
+        return Tensor::contiguous(state.lse->data(), DType::fp32, {parts_.queries, spec_.q_heads});
     }
 
     State attend(std::int64_t begin, std::int64_t end, const AttentionSpec& spec) const {
@@ -211,7 +211,7 @@ Parts parts_of(DType dtype, std::int64_t queries, std::vector<std::int64_t> ends
 }
 
 void add_attentions(Catalogue& catalogue) {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
         const std::string name = word(dtype);
         add_parts(catalogue, name + " two halves of the keys", parts_of(dtype, 70, {150, 301}));
         Parts prefix = parts_of(dtype, 64, {500, 577});
@@ -224,7 +224,7 @@ void add_attentions(Catalogue& catalogue) {
     }
     std::vector<std::int64_t> ends;
     for (std::int64_t end = 9; ends.size() < 70; end += 5) ends.push_back(end);
-    add_parts(catalogue, "70 parts, merged in steps", parts_of(DType::f16, 5, ends));
+    add_parts(catalogue, "70 parts, merged in steps", parts_of(DType::fp16, 5, ends));
 }
 
 // Memory enough for the tensors of a small merge.
@@ -232,7 +232,7 @@ struct Small {
     explicit Small(const Context& context)
         : runtime(context.runtime), memory(context.runtime.allocate(std::size_t{1} << 16)) {}
 
-    AttentionSpec spec{.op = Op::merge, .dtype = DType::f16, .head_dim_vo = 64, .q_heads = 4};
+    AttentionSpec spec{.op = Op::merge, .dtype = DType::fp16, .head_dim_vo = 64, .q_heads = 4};
     Runtime& runtime;
     Buffer memory;
 
@@ -240,10 +240,10 @@ struct Small {
         return Tensor::contiguous(static_cast<std::byte*>(memory.data()) + place * 8192, dtype, shape);
     }
     MergeTensors tensors() const {
-        const Tensor lse = at(3, DType::f32, {8, 4});
-        return {.o_states = {at(0, DType::f16, {8, 4, 64}), at(1, DType::f16, {8, 4, 64})},
+        const Tensor lse = at(3, DType::fp32, {8, 4});
+        return {.o_states = {at(0, DType::fp16, {8, 4, 64}), at(1, DType::fp16, {8, 4, 64})},
                 .lse_states = {lse, lse},
-                .o = at(2, DType::f16, {8, 4, 64})};
+                .o = at(2, DType::fp16, {8, 4, 64})};
     }
 };
 
@@ -259,7 +259,7 @@ std::string refusal(const char* field, const std::function<void()>& action) {
 std::string other_op(const Context& context) {
     const Small small(context);
     const Kernel merge = small.runtime.prepare(small.spec, {});
-    const Kernel attends = small.runtime.prepare(attention(DType::f16, 64, 4, 2).spec, {});
+    const Kernel attends = small.runtime.prepare(attention(DType::fp16, 64, 4, 2).spec, {});
     const std::string first = refusal("op", [&] { static_cast<void>(merge.bind(AttentionTensors{}, {})); });
     if (!first.empty()) return first;
     return refusal("op", [&] { static_cast<void>(attends.bind(small.tensors())); });

@@ -173,8 +173,8 @@ class Lengths {
         if (!problem_.paged) return {};
         Batch batch;
         batch.page_table =
-            Tensor::contiguous(table_.data(), DType::i32, {problem_.sizes.batch, problem_.pages()});
-        batch.kv_lens = Tensor::contiguous(lens_.data(), DType::i32, {problem_.sizes.batch});
+            Tensor::contiguous(table_.data(), DType::int32, {problem_.sizes.batch, problem_.pages()});
+        batch.kv_lens = Tensor::contiguous(lens_.data(), DType::int32, {problem_.sizes.batch});
         batch.max_kv_len = problem_.sizes.kv_len;
         return batch;
     }

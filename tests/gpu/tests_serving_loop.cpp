@@ -90,10 +90,10 @@ class Loop {
                                        .k = tensor(device_k_, kType, {kPages, kPageSize, kKvHeads, kDim}),
                                        .v = tensor(device_v_, kType, {kPages, kPageSize, kKvHeads, kDim}),
                                        .o = tensor(device_o_, kType, {kTokens, kHeads, kDim})};
-        const Batch batch{.q_indptr = tensor(device_indptr_, DType::i32, {kSlots + 1}),
-                          .kv_lens = tensor(device_lens_, DType::i32, {kSlots}),
-                          .page_table = tensor(device_table_, DType::i32, {kSlots, kPagesEach}),
-                          .table_rows = tensor(device_rows_, DType::i32, {kSlots}),
+        const Batch batch{.q_indptr = tensor(device_indptr_, DType::int32, {kSlots + 1}),
+                          .kv_lens = tensor(device_lens_, DType::int32, {kSlots}),
+                          .page_table = tensor(device_table_, DType::int32, {kSlots, kPagesEach}),
+                          .table_rows = tensor(device_rows_, DType::int32, {kSlots}),
                           .max_q_len = kChunk,
                           .max_kv_len = kLongest};
         for (const Kernel& kernel : set.kernels()) {

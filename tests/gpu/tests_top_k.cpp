@@ -30,7 +30,7 @@ struct TopKCase {
     std::int64_t rows = 1, columns = 1, k = 1;
     Scores scores = Scores::normal;
     Bounds bounds = Bounds::none;
-    DType index_dtype = DType::i32;
+    DType index_dtype = DType::int32;
     std::int64_t pad = 0;  // elements between rows, larger than any score
     bool in_graph = false;
 
@@ -39,7 +39,7 @@ struct TopKCase {
         constexpr const char* kBounds[] = {"", ", ends", ", starts and ends", ", bounds beyond the columns"};
         return fmt::format("{} x {}, k {}, {} scores{}{}{}{}", rows, columns, k,
                            kScores[static_cast<int>(scores)], kBounds[static_cast<int>(bounds)],
-                           index_dtype == DType::i64 ? ", int64" : "", pad > 0 ? ", padded rows" : "",
+                           index_dtype == DType::int64 ? ", int64" : "", pad > 0 ? ", padded rows" : "",
                            in_graph ? ", in a graph" : "");
     }
 };
@@ -90,7 +90,7 @@ std::vector<std::int32_t> selected(const float* scores, std::int64_t first, std:
 // A list of bounds as it is on the device.
 Buffer uploaded(Runtime& runtime, const std::vector<std::int64_t>& values, DType dtype) {
     Buffer buffer = runtime.allocate(std::max<std::size_t>(1, values.size()) * 8);
-    if (dtype == DType::i64) {
+    if (dtype == DType::int64) {
         buffer.upload(values.data(), values.size() * 8);
     } else {
         const std::vector<std::int32_t> narrow(values.begin(), values.end());
@@ -156,8 +156,8 @@ class TopKRun {
 
     TopKTensors tensors() {
         TopKTensors tensors{
-            .scores = Tensor::contiguous(scores_buffer_->data(), DType::f32, {test_.rows, test_.columns}),
-            .indices = Tensor::contiguous(indices_buffer_->data(), DType::i32, {test_.rows, test_.k})};
+            .scores = Tensor::contiguous(scores_buffer_->data(), DType::fp32, {test_.rows, test_.columns}),
+            .indices = Tensor::contiguous(indices_buffer_->data(), DType::int32, {test_.rows, test_.k})};
         tensors.scores.strides[0] = stride_;
         tensors.indices.strides[0] = test_.k + test_.pad;
         if (test_.bounds == Bounds::none) return tensors;
@@ -245,13 +245,13 @@ std::string what_a_call_says(const Context& context) {
     const auto at = [&](std::int64_t place, DType dtype, std::initializer_list<std::int64_t> shape) {
         return Tensor::contiguous(static_cast<std::byte*>(memory.data()) + place * 8192, dtype, shape);
     };
-    const TopKTensors none{.scores = at(0, DType::f32, {0, 64}), .indices = at(1, DType::i32, {0, 8})};
+    const TopKTensors none{.scores = at(0, DType::fp32, {0, 64}), .indices = at(1, DType::int32, {0, 8})};
     const Call call = kernel.bind(none);
     call.launch();
     if (call.describe() != "nothing to launch") return "0 rows: " + call.describe();
     const std::string other = refusal("op", [&] { static_cast<void>(kernel.bind(AttentionTensors{}, {})); });
     if (!other.empty()) return other;
-    TopKTensors over{.scores = at(0, DType::f32, {4, 64}), .indices = at(0, DType::i32, {4, 8})};
+    TopKTensors over{.scores = at(0, DType::fp32, {4, 64}), .indices = at(0, DType::int32, {4, 8})};
     return refusal("indices", [&] { static_cast<void>(kernel.bind(over)); });
 }
 
@@ -266,7 +266,7 @@ void add_top_k(Catalogue& catalogue) {
             for (const Bounds bounds : {Bounds::none, Bounds::both})
                 add_case(catalogue,
                          {.rows = 7, .columns = 3001, .k = k, .scores = scores, .bounds = bounds, .pad = 3});
-    for (const DType index : {DType::i32, DType::i64})
+    for (const DType index : {DType::int32, DType::int64})
         for (const Bounds bounds : {Bounds::ends, Bounds::both, Bounds::hostile})
             for (const bool in_graph : {false, true})
                 add_case(catalogue, {.rows = 33,

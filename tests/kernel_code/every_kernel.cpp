@@ -41,11 +41,11 @@ Kernels kernels_on(int sm, const HeadDims& head_dims) {
         for (bool paged : {false, true}) specs.push_back(spec_of(qk, vo, paged));
     }
     AttentionSpec extras = spec_of(128, 128, true);
-    extras.dtype = DType::f16;
+    extras.dtype = DType::fp16;
     extras.softcap = 50.0;
     specs.push_back(extras);
     extras.alibi = true;
-    extras.index_dtype = DType::i64;
+    extras.index_dtype = DType::int64;
     for (int alignment : {8, 4, 2}) {
         extras.alignment = alignment;
         specs.push_back(extras);
@@ -93,8 +93,8 @@ Kernels token_scales_on(int sm, const std::vector<int>& dims) {
             specs.push_back(spec);
         }
         if (dim != 128) continue;
-        spec.dtype = DType::f16, spec.alignment = 4, spec.softcap = 50.0, spec.alibi = true;
-        spec.index_dtype = DType::i64;
+        spec.dtype = DType::fp16, spec.alignment = 4, spec.softcap = 50.0, spec.alibi = true;
+        spec.index_dtype = DType::int64;
         specs.push_back(spec);
         spec = specs[specs.size() - 2];
         spec.consistency = Consistency::bitwise;
@@ -117,7 +117,7 @@ Kernels merges_on(int sm) {
     for (const std::int64_t dim : {8, 64, 72, 128, 256, 512}) {
         for (const int alignment : {16, 8, 4, 2}) {
             if (alignment != 16 && dim != 72) continue;
-            for (const DType dtype : {DType::f16, DType::bf16})
+            for (const DType dtype : {DType::fp16, DType::bf16})
                 specs.push_back({.op = Op::merge,
                                  .dtype = dtype,
                                  .head_dim_vo = dim,
@@ -129,7 +129,7 @@ Kernels merges_on(int sm) {
 }
 
 Kernels top_k_on(int sm) {
-    return kernels_of({{.op = Op::top_k}, {.op = Op::top_k, .index_dtype = DType::i64}}, sm);
+    return kernels_of({{.op = Op::top_k}, {.op = Op::top_k, .index_dtype = DType::int64}}, sm);
 }
 
 Kernels appends_on(int sm) {
@@ -154,7 +154,7 @@ Kernels appends_on(int sm) {
         spec.kv_scale = KvScale::head;
         spec.slots = Slots::table;
         spec.kv = KvStorage::paged, spec.page_size = 16;
-        if (stored == DType::e5m2) spec.index_dtype = DType::i64;
+        if (stored == DType::e5m2) spec.index_dtype = DType::int64;
     }
     for (const Rope rope : {Rope::half, Rope::interleaved})
         add(128, rope, 0, true).rope_table = RopeTable::frequencies;
@@ -163,8 +163,8 @@ Kernels appends_on(int sm) {
     add(8, Rope::none, 0, false).check_slots = true;
     for (const int alignment : {8, 4, 2}) {
         AttentionSpec& spec = add(128, Rope::half, 0, true);
-        spec.dtype = DType::f16, spec.alignment = alignment;
-        spec.kv_dtype = alignment == 4 ? DType::f16 : DType::e4m3;
+        spec.dtype = DType::fp16, spec.alignment = alignment;
+        spec.kv_dtype = alignment == 4 ? DType::fp16 : DType::e4m3;
     }
     for (const std::int64_t kpe : {0, 64}) {
         AttentionSpec spec{.op = Op::append, .head_dim_ckv = 512, .head_dim_kpe = kpe, .q_heads = 16};
@@ -181,12 +181,12 @@ Kernels fp32_kernels_on(int sm, const HeadDims& head_dims) {
     std::vector<AttentionSpec> specs;
     for (const auto& [qk, vo] : head_dims) {
         AttentionSpec spec = spec_of(qk, vo, false);
-        spec.o_dtype = DType::f32;
+        spec.o_dtype = DType::fp32;
         specs.push_back(spec);
         if (qk != 128) continue;
         spec = spec_of(qk, vo, true);
-        spec.dtype = DType::f16;
-        spec.o_dtype = DType::f32;
+        spec.dtype = DType::fp16;
+        spec.o_dtype = DType::fp32;
         for (const int alignment : {16, 8, 2}) {
             spec.alignment = alignment;
             specs.push_back(spec);
@@ -199,9 +199,9 @@ Kernels latent_kernels_on(int sm) {
     AttentionSpec spec{.op = Op::mla, .head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = 128};
     spec.scale = 0.1;
     AttentionSpec other = spec;
-    other.dtype = DType::f16;
+    other.dtype = DType::fp16;
     other.head_dim_ckv = 320, other.head_dim_kpe = 24;
-    other.o_dtype = DType::f32;
+    other.o_dtype = DType::fp32;
     other.alignment = 8;
     spec.kv = KvStorage::paged, spec.page_size = 64;
     std::vector<AttentionSpec> specs{spec, other};
@@ -223,7 +223,7 @@ Kernels latent_kernels_on(int sm) {
         AttentionSpec gathered = spec;
         gathered.consistency = Consistency::standard;
         gathered.page_size = 1;
-        gathered.index_dtype = DType::i64;
+        gathered.index_dtype = DType::int64;
         specs.push_back(gathered);
         // Widened in their place; those of 512 + 64 spill 16 bytes, as loaders have few registers.
         for (const auto& [ckv, kpe] : {std::pair{128, 64}, {384, 0}}) {
@@ -243,7 +243,7 @@ Kernels wgmma_kernels(const HeadDims& head_dims, bool few) {
     for (const auto& [qk, vo] : head_dims) {
         for (const bool paged : {false, true}) {
             AttentionSpec spec = spec_of(qk, vo, paged);
-            if (paged) spec.dtype = DType::f16;
+            if (paged) spec.dtype = DType::fp16;
             for (const Mask mask : {Mask::causal, Mask::full}) {  // the table's tiles may differ
                 spec.mask = mask;
                 specs.push_back(spec);
@@ -258,7 +258,7 @@ Kernels wgmma_kernels(const HeadDims& head_dims, bool few) {
             specs.push_back(bitwise);
             bitwise.alibi = false;
             specs.push_back(bitwise);
-            spec.index_dtype = DType::i64;
+            spec.index_dtype = DType::int64;
             if (paged) {
                 spec.page_size = 1;
                 specs.push_back(spec);
@@ -271,7 +271,7 @@ Kernels wgmma_kernels(const HeadDims& head_dims, bool few) {
             spec.alibi = false;
             specs.push_back(spec);
             AttentionSpec widened = spec_of(qk, vo, paged);
-            if (paged) widened.dtype = DType::f16;
+            if (paged) widened.dtype = DType::fp16;
             for (const DType stored : {DType::e4m3, DType::e5m2}) {
                 widened.kv_dtype = stored;
                 specs.push_back(widened);

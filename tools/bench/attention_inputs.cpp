@@ -51,7 +51,7 @@ std::int64_t bytes_of_key(const AttentionSpec& spec) {
         if (columns == 0) return std::int64_t{0};
         return spec.kv_scale == KvScale::token_head ? 1 : problem::ceil_div(columns, problem::kScaleBlock);
     };
-    return bytes + size_of(DType::f32) * (scales(key) + scales(value));
+    return bytes + size_of(DType::fp32) * (scales(key) + scales(value));
 }
 
 // Values in -1 .. 1: zeros run faster than real data would. Long sequences take seconds to upload.
@@ -81,9 +81,9 @@ class AttentionInputs::Set {
         tensors.q = tensor(spec.dtype, {batch, sizes.q_len, spec.q_heads, key_columns(spec)}, random);
         tensors.o = tensor(problem::output_dtype(spec),
                            {batch, sizes.q_len, spec.q_heads, problem::value_dim(spec)}, random);
-        if (spec.lse) tensors.lse = tensor(DType::f32, {batch, sizes.q_len, spec.q_heads}, random);
-        if (spec.sink) tensors.sinks = zeros(DType::f32, {spec.q_heads});
-        if (spec.alibi) tensors.alibi_slopes = zeros(DType::f32, {spec.q_heads});
+        if (spec.lse) tensors.lse = tensor(DType::fp32, {batch, sizes.q_len, spec.q_heads}, random);
+        if (spec.sink) tensors.sinks = zeros(DType::fp32, {spec.q_heads});
+        if (spec.alibi) tensors.alibi_slopes = zeros(DType::fp32, {spec.q_heads});
         if (spec.kv_scale != KvScale::none && !is_of_tokens(spec.kv_scale)) {
             const std::int64_t scales = spec.kv_scale == KvScale::head ? spec.kv_heads : 1;
             tensors.k_scale = ones(scales);
@@ -149,7 +149,7 @@ class AttentionInputs::Set {
             count *= scales.shape[axis];
         }
         scales.data = ones(std::max<std::int64_t>(1, count)).data;
-        scales.dtype = DType::f32;
+        scales.dtype = DType::fp32;
         return spec.kv_scale == KvScale::token_head ? scales.select(keys.rank - 1, 0) : scales;
     }
     // Latents with scales of blocks: k keeps the latent's columns, and those of the position get a tensor.
@@ -160,7 +160,7 @@ class AttentionInputs::Set {
                           : tensor(spec.dtype, {shape[0], shape[1], shape[2], spec.head_dim_kpe}, random);
     }
     Tensor ones(std::int64_t count) {
-        const Tensor made = allocate(DType::f32, {count});
+        const Tensor made = allocate(DType::fp32, {count});
         const std::vector<float> values(static_cast<std::size_t>(count), 1.0f);
         buffers_.back().upload(values.data(), values.size() * sizeof(float));
         return made;
@@ -168,7 +168,7 @@ class AttentionInputs::Set {
     Tensor indices(DType dtype, const std::vector<std::int64_t>& values,
                    std::initializer_list<std::int64_t> shape) {
         const Tensor made = allocate(dtype, shape);
-        if (dtype == DType::i64) {
+        if (dtype == DType::int64) {
             buffers_.back().upload(values.data(), values.size() * 8);
         } else {
             const std::vector<std::int32_t> narrow(values.begin(), values.end());

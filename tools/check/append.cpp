@@ -39,7 +39,7 @@ struct Block {
     Tensor tensor(bool as_bytes = false) const {
         Tensor tensor;
         tensor.data = static_cast<std::byte*>(image->device.data()) + first * size_of(dtype);
-        tensor.dtype = as_bytes && is_fp8(dtype) ? DType::u8 : dtype;
+        tensor.dtype = as_bytes && is_fp8(dtype) ? DType::uint8 : dtype;
         tensor.rank = static_cast<int>(shape.size());
         std::copy(shape.begin(), shape.end(), tensor.shape.begin());
         std::copy(strides.begin(), strides.end(), tensor.strides.begin());
@@ -275,7 +275,7 @@ class AppendRun {
         Extents shape = cache.shape;
         shape.back() = has_blocks() ? (columns + kScaleBlock - 1) / kScaleBlock : kApart;
         if (has_blocks()) shape.push_back(kApart);
-        Block block = make(name, DType::f32, std::move(shape), kPad, 0, kKept);
+        Block block = make(name, DType::fp32, std::move(shape), kPad, 0, kKept);
         block.shape.pop_back(), block.strides.pop_back();
         return block;
     }
@@ -293,7 +293,7 @@ class AppendRun {
         const std::int64_t bytes = columns + scale_bytes + tail_columns * size_of(position_dtype());
         constexpr std::int64_t kAligned = 16;
         const Block rows = make_cache(name, kv_dtype(), (bytes + kAligned - 1) / kAligned * kAligned);
-        scales = rows.within_rows(columns, DType::f32, blocks);
+        scales = rows.within_rows(columns, DType::fp32, blocks);
         if (tail != nullptr) *tail = rows.within_rows(columns + scale_bytes, position_dtype(), tail_columns);
         return rows.slice(0, columns);
     }
@@ -338,7 +338,7 @@ class AppendRun {
         const std::int64_t count =
             std::accumulate(block.shape.begin(), block.shape.end(), std::int64_t{1}, std::multiplies<>());
         for (std::int64_t i = 0; i < count; ++i) {
-            if (dtype == DType::f32)
+            if (dtype == DType::fp32)
                 store_at(block.image->host, block.first + i, static_cast<float>(draw()));
             else
                 store_at(block.image->host, block.first + i, encode(dtype, draw()));
@@ -348,7 +348,7 @@ class AppendRun {
 
     void make_vectors() {
         const auto weight = [&] { return 1 + 0.2 * random_.normal(); };
-        const DType weights = test_.weights_in_fp32 ? DType::f32 : spec_.dtype;
+        const DType weights = test_.weights_in_fp32 ? DType::fp32 : spec_.dtype;
         if (spec_.q_norm && test_.has_q)
             q_weight_ = make_floats("q_norm_weight", weights, {spec_.head_dim_qk}, weight);
         if (spec_.k_norm && test_.has_k)
@@ -358,12 +358,12 @@ class AppendRun {
         if (spec_.kv_scale != KvScale::none && !computes_scales() && test_.has_k) {
             const std::int64_t scales = spec_.kv_scale == KvScale::head ? spec_.kv_heads : 1;
             const auto scale = [&] { return 0.01 + 0.05 * random_.uniform(); };
-            k_scale_ = make_floats("k_scale", DType::f32, {scales}, scale);
+            k_scale_ = make_floats("k_scale", DType::fp32, {scales}, scale);
             if (test_.k_scale) store_at(k_scale_.image->host, k_scale_.first, *test_.k_scale);
-            if (!latent_) v_scale_ = make_floats("v_scale", DType::f32, {scales}, scale);
+            if (!latent_) v_scale_ = make_floats("v_scale", DType::fp32, {scales}, scale);
         }
         if (is_fp8(q_dtype()) && test_.has_q)
-            q_scale_ = make_floats("q_scale", DType::f32, {1}, [] { return 0.03; });
+            q_scale_ = make_floats("q_scale", DType::fp32, {1}, [] { return 0.03; });
     }
 
     void make_rope_table() {
@@ -372,22 +372,22 @@ class AppendRun {
         if (spec_.rope_table == RopeTable::frequencies) {
             std::int64_t i = 0;
             const double half = static_cast<double>(spec_.rotary_dim / 2);
-            rope_table_ = make_floats("rope_table", DType::f32, {spec_.rotary_dim / 2},
+            rope_table_ = make_floats("rope_table", DType::fp32, {spec_.rotary_dim / 2},
                                       [&] { return std::pow(10000.0, -static_cast<double>(i++) / half); });
             return;
         }
         rope_table_ =
-            make_floats("rope_table", test_.table_in_fp32 ? DType::f32 : spec_.dtype,
+            make_floats("rope_table", test_.table_in_fp32 ? DType::fp32 : spec_.dtype,
                         {rope_positions_, spec_.rotary_dim}, [&] { return random_.uniform(-1, 1); });
     }
 
     Block make_indices(const std::string& name, const Extents& values, bool wide, Extents shape = {}) {
-        const DType dtype = wide ? DType::i64 : spec_.index_dtype;
+        const DType dtype = wide ? DType::int64 : spec_.index_dtype;
         if (shape.empty()) shape = {static_cast<std::int64_t>(values.size())};
         Block block = make_input(name, dtype, std::move(shape));
         for (std::size_t i = 0; i < values.size(); ++i) {
             const std::int64_t element = block.first + static_cast<std::int64_t>(i);
-            if (dtype == DType::i64)
+            if (dtype == DType::int64)
                 store_at(block.image->host, element, values[i]);
             else
                 store_at(block.image->host, element, static_cast<std::int32_t>(values[i]));
@@ -481,7 +481,7 @@ class AppendRun {
         std::vector<float> values;
         for (std::int64_t i = first; i < first + count; ++i)
             values.push_back(
-                block.dtype == DType::f32
+                block.dtype == DType::fp32
                     ? load_at<float>(block.image->host, i)
                     : static_cast<float>(decode(block.dtype, load_at<std::uint16_t>(block.image->host, i))));
         return values;
@@ -673,7 +673,7 @@ class AppendRun {
     DType dtype_of(const Image& image) const {
         for (const Block* block : {&q_out_, &k_cache_, &v_cache_, &kpe_cache_})
             if (block->image && block->image->name == image.name) return block->dtype;
-        return DType::i32;
+        return DType::int32;
     }
 
     void check_status(const CallStatus& got) {

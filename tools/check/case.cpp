@@ -70,9 +70,9 @@ std::string Case::describe() const {
                     spec.op != Op::mla     ? ""
                     : layout.latents_apart ? "mla apart "
                                            : "mla ",
-                    spec.dtype == DType::f16 ? "f16" : "bf16", head_dim_qk(spec), head_dim_vo(spec),
+                    spec.dtype == DType::fp16 ? "f16" : "bf16", head_dim_qk(spec), head_dim_vo(spec),
                     spec.q_heads, kv_heads(spec), flags(spec), storage(*this));
-    text += spec.index_dtype == DType::i64 ? " i64" : " i32";
+    text += spec.index_dtype == DType::int64 ? " i64" : " i32";
     if (layout.inline_scales) text += " scales inline";
     if (kernel) text += "; kernel " + to_string(*kernel);
     for (const Step& step : steps)

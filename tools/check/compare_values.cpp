@@ -73,7 +73,7 @@ class Comparer {
             for (std::int64_t head = 0; head < heads_; ++head) {
                 const std::int64_t first = storage_.o_element(row.sequence, row.query, head);
                 for (std::int64_t d = 0; d < dim_; ++d) {
-                    got.push_back(output_ == DType::f32
+                    got.push_back(output_ == DType::fp32
                                       ? load_at<float>(outputs_.o, first + d)
                                       : decode(output_, load_at<std::uint16_t>(outputs_.o, first + d)));
                 }
@@ -112,7 +112,7 @@ class Comparer {
 
     // What O was rounded to once it was computed, where only that rounding may add to the tolerance.
     std::optional<DType> rounding() const {
-        if (test_.spec.precision != Precision::high || output_ == DType::f32) return std::nullopt;
+        if (test_.spec.precision != Precision::high || output_ == DType::fp32) return std::nullopt;
         return output_;
     }
 

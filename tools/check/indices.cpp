@@ -55,7 +55,7 @@ void scatter_rows(IndexArrays& arrays, const Case& test, const Capacity& capacit
 }
 
 void put(std::byte* to, std::int64_t value, DType dtype) {
-    if (dtype == DType::i64) {
+    if (dtype == DType::int64) {
         std::memcpy(to, &value, sizeof value);
         return;
     }

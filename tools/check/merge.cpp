@@ -81,7 +81,7 @@ class MergeRun {
     // Rank 3 is an o, rank 2 an lse. `number` makes each tensor's strides its own.
     Place place(int rank, int number) const {
         const std::int64_t size = rank == 3 ? 2 : 4;
-        Place p{rank == 3 ? test_.spec.dtype : DType::f32, rank, {test_.tokens, heads()}, {}, 0};
+        Place p{rank == 3 ? test_.spec.dtype : DType::fp32, rank, {test_.tokens, heads()}, {}, 0};
         p.first = static_cast<std::int64_t>(kGuardBytes) / size + (rank == 3 ? test_.base : 0);
         const std::size_t inner = test_.heads_first ? 0 : 1, outer = 1 - inner;
         if (rank == 3) {

@@ -136,7 +136,7 @@ Place place_behind(const Place& keys, std::int64_t offset, DType dtype, std::int
 // The axes of `keys`, with as many scales for its last.
 Place own_scales(const Case& test, const Place& keys, std::int64_t scales) {
     Place place{
-        DType::f32, keys.rank, keys.shape, {}, static_cast<std::int64_t>(kGuardBytes / sizeof(float))};
+        DType::fp32, keys.rank, keys.shape, {}, static_cast<std::int64_t>(kGuardBytes / sizeof(float))};
     const auto last = static_cast<std::size_t>(place.rank - 1);
     place.shape[last] = scales, place.strides[last] = 1;
     std::vector<std::size_t> order;  // innermost first
@@ -154,7 +154,7 @@ Place own_scales(const Case& test, const Place& keys, std::int64_t scales) {
 Place scale_place(const Case& test, const Place& keys) {
     const std::int64_t dim = keys.shape[static_cast<std::size_t>(keys.rank - 1)];
     const std::int64_t scales = scales_of(test.spec, dim);
-    Place place = test.layout.inline_scales ? place_behind(keys, dim, DType::f32, scales)
+    Place place = test.layout.inline_scales ? place_behind(keys, dim, DType::fp32, scales)
                                             : own_scales(test, keys, scales);
     if (!has_blocks(test.spec)) --place.rank;
     return place;
@@ -221,7 +221,7 @@ void place_values_in_keys(Placement& placement, const Case& test, const Capacity
 }
 
 Place lse_place(const Case& test, const Place& o) {
-    Place place{DType::f32, o.rank - 1, {}, {}, static_cast<std::int64_t>(kGuardBytes / sizeof(float))};
+    Place place{DType::fp32, o.rank - 1, {}, {}, static_cast<std::int64_t>(kGuardBytes / sizeof(float))};
     std::copy_n(o.shape.begin(), place.rank, place.shape.begin());
     const auto head = static_cast<std::size_t>(place.rank - 1);
     const std::size_t inner = test.layout.lse_heads_first ? head - 1 : head;

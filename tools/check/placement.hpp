@@ -31,7 +31,7 @@ inline constexpr std::size_t kGuardBytes = 32768;
 
 // A tensor inside an image. Strides count elements; `first` is the element that index 0 is at.
 struct Place {
-    DType dtype = DType::f16;
+    DType dtype = DType::fp16;
     int rank = 0;
     std::array<std::int64_t, Tensor::kMaxRank> shape{};
     std::array<std::int64_t, Tensor::kMaxRank> strides{};

@@ -32,7 +32,7 @@ constexpr Format kE5m2{2, 5, 0x7b, 0x7b, 0x7f};
 
 const Format& format_of(DType dtype) {
     switch (dtype) {
-        case DType::f16:
+        case DType::fp16:
             return kHalf;
         case DType::bf16:
             return kBfloat;
@@ -94,9 +94,9 @@ double decode(DType dtype, std::uint16_t bits) {
 }
 
 const double* decode_table(DType dtype) {
-    static const std::vector<double> half = make_table(DType::f16), bfloat = make_table(DType::bf16),
+    static const std::vector<double> half = make_table(DType::fp16), bfloat = make_table(DType::bf16),
                                      e4m3 = make_table(DType::e4m3), e5m2 = make_table(DType::e5m2);
-    const auto& table = dtype == DType::f16    ? half
+    const auto& table = dtype == DType::fp16   ? half
                         : dtype == DType::bf16 ? bfloat
                         : dtype == DType::e4m3 ? e4m3
                                                : e5m2;

@@ -41,7 +41,7 @@ inline double round_to_quantum(double value, double quantum) {
 inline double round_to(DType dtype, double value) {
     if (std::isnan(value)) return value;
     const double magnitude = std::fabs(value);
-    const bool half = dtype == DType::f16;
+    const bool half = dtype == DType::fp16;
     if (magnitude < (half ? 0x1p-14 : 0x1p-126)) {
         return std::copysign(detail::round_to_quantum(value, half ? 0x1p-24 : 0x1p-133), value);
     }

@@ -472,13 +472,13 @@ AttentionTensors Storage::tensors() const {
     tensors.o = placement_.o.tensor(o_.device.data());
     if (test_.spec.lse) tensors.lse = placement_.lse.tensor(lse_.device.data());
     const auto vector = [&](Role role, std::int64_t count) {
-        return Tensor::contiguous(vector_data(role), DType::f32, {count});
+        return Tensor::contiguous(vector_data(role), DType::fp32, {count});
     };
     if (test_.spec.sink) tensors.sinks = vector(kSinks, test_.spec.q_heads);
     if (test_.spec.alibi) tensors.alibi_slopes = vector(kSlopes, test_.spec.q_heads);
     if (test_.layout.kv_as_bytes)
         for (Tensor* const stored : {&tensors.k, &tensors.v, &tensors.kpe})
-            if (is_fp8(stored->dtype)) stored->dtype = DType::u8;
+            if (is_fp8(stored->dtype)) stored->dtype = DType::uint8;
     if (has_token_scales()) add_scales(tensors);
     if (test_.spec.kv_scale == KvScale::none || has_token_scales()) return tensors;
     const std::int64_t scales = test_.spec.kv_scale == KvScale::head ? kv_heads(test_.spec) : 1;

@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kPoisonF32 = 0x7fd5d5d5;
 // body(poison), with that of an output's elements.
 template <typename Body>
 void with_poison(DType output, const Body& body) {
-    if (output == DType::f32)
+    if (output == DType::fp32)
         body(kPoisonF32);
     else
         body(kPoison);

@@ -26,10 +26,10 @@ double Tolerance::allowed(double want) const { return absolute + relative * std:
 
 Tolerance output_tolerance(DType dtype, Precision precision) {
     if (precision == Precision::high) return {1e-5, 1e-5};
-    return dtype == DType::f16 ? Tolerance{1e-3, 1e-3} : Tolerance{1e-2, 1e-2};
+    return dtype == DType::fp16 ? Tolerance{1e-3, 1e-3} : Tolerance{1e-2, 1e-2};
 }
 
-double unit_roundoff(DType dtype) { return dtype == DType::f16 ? 0x1p-11 : 0x1p-8; }
+double unit_roundoff(DType dtype) { return dtype == DType::fp16 ? 0x1p-11 : 0x1p-8; }
 
 Tolerance lse_tolerance(Precision precision) {
     return precision == Precision::high ? Tolerance{1e-5, 1e-5} : Tolerance{3e-4, 2e-6};

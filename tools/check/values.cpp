@@ -20,7 +20,7 @@ std::vector<std::uint16_t> make_normal_table(DType dtype, double deviation) {
 // Made once: they take longer than a small case, and which entries are drawn is random enough.
 const std::vector<std::uint16_t>& normal_table(DType dtype, bool wide = false) {
     static const std::vector<std::uint16_t> tables[] = {
-        make_normal_table(DType::f16, 1.0), make_normal_table(DType::f16, 2.0),
+        make_normal_table(DType::fp16, 1.0), make_normal_table(DType::fp16, 2.0),
         make_normal_table(DType::bf16, 1.0), make_normal_table(DType::bf16, 2.0)};
     return tables[(dtype == DType::bf16 ? 2 : 0) + (wide ? 1 : 0)];
 }

@@ -104,7 +104,7 @@ abi::AppendRows rows_of(const Strides& source, const Strides& target, std::int64
 
 void set_weight(abi::AppendRows& rows, const Tensor& weight) {
     rows.weight = weight.data;
-    rows.weight_is_fp32 = weight.dtype == DType::f32;
+    rows.weight_is_fp32 = weight.dtype == DType::fp32;
 }
 
 // A scale is one number, or has an axis of heads, or has the axes of the cache and perhaps one of blocks.
@@ -196,11 +196,11 @@ void set_lengths(abi::AttentionArguments& a, const LaunchContext& context, const
 void set_places(abi::AppendArguments& a, const LaunchContext& context, const AppendTensors& tensors) {
     const AttentionSpec& spec = context.problem.spec;
     a.slot_mapping = tensors.slot_mapping.data;
-    a.slots_are_64 = tensors.slot_mapping.dtype == DType::i64;
+    a.slots_are_64 = tensors.slot_mapping.dtype == DType::int64;
     a.positions = tensors.positions.data;
-    a.positions_are_64 = tensors.positions.dtype == DType::i64;
+    a.positions_are_64 = tensors.positions.dtype == DType::int64;
     a.rope_table = tensors.rope_table.data;
-    a.rope_is_fp32 = tensors.rope_table.dtype == DType::f32;
+    a.rope_is_fp32 = tensors.rope_table.dtype == DType::fp32;
     a.rope_row_stride = tensors.rope_table.strides[0];
     a.rope_positions =
         spec.rope_table == RopeTable::frequencies ? problem::kMaxLength : tensors.rope_table.shape[0];

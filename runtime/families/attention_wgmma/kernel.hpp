@@ -11,7 +11,7 @@
 namespace attnsmith::families::attention_wgmma {
 
 // What keys and values of 8 bits are multiplied as, and widened to.
-inline constexpr DType kWidenedTo = DType::f16;
+inline constexpr DType kWidenedTo = DType::fp16;
 
 struct Kernel : AttentionConstants {
     int consumers = 0;    // warpgroups that multiply; in wide kernels three for the same rows

@@ -53,7 +53,7 @@ class MergeStates final : public Family {
     std::string kernel_name(const KernelConfig& config) const override {
         const auto kernel = config.as<Kernel>();
         return fmt::format("merge states {} {}{}", attnsmith::to_string(kernel.output), kernel.head_dim_vo,
-                           name_suffix(kernel.alignment, DType::i32));
+                           name_suffix(kernel.alignment, DType::int32));
     }
 
     // One grid over all rows [token][head]; nothing without tokens.

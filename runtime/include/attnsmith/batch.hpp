@@ -25,9 +25,9 @@ struct AttentionTensors {
                  // (HND)
     Tensor v{};  // as k, with head_dim_vo
     Tensor o{};  // as q, with head_dim_vo, of AttentionSpec::o_dtype; overlaps no other tensor
-    Tensor lse{};           // f32, as o without its last axis; present exactly when AttentionSpec::lse
-    Tensor sinks{};         // f32 [q_heads], natural-log units; present exactly when AttentionSpec::sink
-    Tensor alibi_slopes{};  // f32 [q_heads]; present exactly when AttentionSpec::alibi
+    Tensor lse{};           // fp32, as o without its last axis; present exactly when AttentionSpec::lse
+    Tensor sinks{};         // fp32 [q_heads], natural-log units; present exactly when AttentionSpec::sink
+    Tensor alibi_slopes{};  // fp32 [q_heads]; present exactly when AttentionSpec::alibi
 
     // Op::mla. q has head_dim_ckv columns and then head_dim_kpe, or the first alone where q_pe has the
     // others, on the same axes. Likewise k, the latents, and kpe; each dense [batch, kv_len, columns], ragged
@@ -36,7 +36,7 @@ struct AttentionTensors {
     Tensor q_pe{};
     Tensor kpe{};  // the position's columns of k, where they are apart
 
-    // f32 [1], or [kv_heads] of AttentionSpec::kv_scale head: a key is what k has times its scale (vLLM's
+    // fp32 [1], or [kv_heads] of AttentionSpec::kv_scale head: a key is what k has times its scale (vLLM's
     // k_scale, FlashAttention's descale; the reciprocal of TensorRT-LLM's kv_scale_orig_quant), a value
     // likewise; of op mla k_scale is for both. Of token_head it has the axes of k but the last, with any
     // strides: scales that lie behind each head's columns are a view of the cache. Of block128 it has one
@@ -76,7 +76,7 @@ struct MergeTensors {
     static constexpr std::size_t kMaxStates = 32;  // of one call; more are merged in steps
 
     std::vector<Tensor> o_states{};    // 1 .. kMaxStates of them, each [q_tokens, q_heads, head_dim_vo]
-    std::vector<Tensor> lse_states{};  // as many, f32, natural log, each [q_tokens, q_heads]
+    std::vector<Tensor> lse_states{};  // as many, fp32, natural log, each [q_tokens, q_heads]
     Tensor o{};    // as one of o_states; may be the very view that one of them is, overlaps nothing else
     Tensor lse{};  // as one of lse_states, likewise; present exactly when AttentionSpec::lse
 };
@@ -99,7 +99,7 @@ struct AppendTensors {
     Tensor q_out{};  // as q, of AttentionSpec::q_dtype; may be the very view that q is, overlaps nothing else
     // The cache: dense [batch, kv_len, kv_heads, head_dim_qk], paged [pages, page_size, kv_heads,
     // head_dim_qk] (NHD) or [pages, kv_heads, page_size, head_dim_qk] (HND), of AttentionSpec::kv_dtype, or
-    // u8 in place of one of 8 bits. Overlaps no other tensor.
+    // uint8 in place of one of 8 bits. Overlaps no other tensor.
     Tensor k_cache{};
     Tensor v_cache{};  // as k_cache, with head_dim_vo; absent of latents
 
@@ -116,12 +116,13 @@ struct AppendTensors {
     // The shape and types are the same: what each token is rotated by. Absent with Slots::table: its place in
     // its sequence. Present only where the spec has a rope.
     Tensor positions{};
-    // cos_sin: [positions, rotary_dim], the cosines and then the sines, f32 or AttentionSpec::dtype.
-    // frequencies: f32 [rotary_dim / 2], radians a position. Present exactly when the spec has a rope.
+    // cos_sin: [positions, rotary_dim], the cosines and then the sines, fp32 or AttentionSpec::dtype.
+    // frequencies: fp32 [rotary_dim / 2], radians a position. Present exactly when the spec has a rope.
     Tensor rope_table{};
-    Tensor q_norm_weight{};  // [head_dim_qk], f32 or dtype; present exactly when q is and the spec has q_norm
+    Tensor
+        q_norm_weight{};  // [head_dim_qk], fp32 or dtype; present exactly when q is and the spec has q_norm
     Tensor k_norm_weight{};  // likewise of k, of latents [head_dim_ckv]
-    // f32 [1], or [kv_heads] of kv_scale head, as AttentionTensors has them: what is stored is the value
+    // fp32 [1], or [kv_heads] of kv_scale head, as AttentionTensors has them: what is stored is the value
     // times 1 / scale, rounded. Present exactly when k is and the spec has a kv_scale; v_scale not of
     // latents. Of token_head and block128 they are written, as AttentionTensors has them beside k_cache and
     // v_cache: the largest magnitude of the row, or of its 128 columns, over the largest number of kv_dtype.
@@ -130,7 +131,7 @@ struct AppendTensors {
     // AttentionSpec::dtype.
     Tensor k_scale{};
     Tensor v_scale{};  // as k_scale, of v
-    Tensor q_scale{};  // f32 [1], optional, of a q_dtype of 8 bits
+    Tensor q_scale{};  // fp32 [1], optional, of a q_dtype of 8 bits
 };
 
 // What Op::top_k binds. Of each row the k columns with the largest scores are selected, as of an indexer that
@@ -140,11 +141,11 @@ struct AppendTensors {
 struct TopKTensors {
     static constexpr Op kOp = Op::top_k;  // whose tensors they are
 
-    Tensor scores{};      // f32 [rows, columns], the last stride 1
+    Tensor scores{};      // fp32 [rows, columns], the last stride 1
     Tensor row_starts{};  // [rows], optional: the first column of each row; AttentionSpec::index_dtype
     Tensor row_ends{};    // [rows], optional: the column behind each row's last, likewise. What is beyond the
                           // columns is clamped: see CallStatus::kv_len_clamped
-    Tensor indices{};     // i32 [rows, k], the last stride 1; overlaps no other tensor
+    Tensor indices{};     // int32 [rows, k], the last stride 1; overlaps no other tensor
 };
 
 // One of the structs above.

@@ -63,10 +63,10 @@ struct AttentionSpec {
     KvStorage kv = KvStorage::dense;        // how k and v lie in memory
     PageOrder page_order = PageOrder::NHD;  // of paged KV; HND is refused without
     std::int64_t page_size = 0;             // tokens a page; paged KV only
-    DType index_dtype = DType::i32;         // of indptrs, lengths and page tables: i32 or i64
+    DType index_dtype = DType::int32;       // of indptrs, lengths and page tables: int32 or int64
     int alignment = 16;  // bytes that every base and stride is a multiple of: 16, 8, 4 or 2
 
-    std::optional<DType> o_dtype{};  // of o: dtype, which it is if absent, or f32
+    std::optional<DType> o_dtype{};  // of o: dtype, which it is if absent, or fp32
     // What k and v are stored as: dtype, if absent, or e4m3 or e5m2, beside which head dims are multiples
     // of 16.
     std::optional<DType> kv_dtype{};
@@ -179,7 +179,7 @@ struct ModelOptions {
     // This and the next six: as AttentionSpec's.
     std::int64_t page_size = 16;                      // tokens, of paged KV
     PageOrder page_order = PageOrder::NHD;            // of paged KV
-    DType index_dtype = DType::i32;                   // i32 or i64
+    DType index_dtype = DType::int32;                 // int32 or int64
     int alignment = 16;                               // bytes
     bool lse = false;                                 // whether the log-sum-exp is written
     std::optional<DType> o_dtype{};                   // as AttentionSpec::o_dtype

@@ -10,10 +10,10 @@ namespace attnsmith {
 
 // What is computed; spelled as they are named.
 enum class Op : std::uint8_t { attention, mla, merge, append, top_k };
-// Spelled "fp16", "bf16", "fp32", "int32", "int64", "e4m3", "e5m2" and "uint8". e4m3 and e5m2 are floats of
+// Of an element; spelled as they are named. e4m3 and e5m2 are floats of
 // 8 bits: e4m3 has 4 bits of exponent, no infinities and 448 as its largest (torch.float8_e4m3fn); e5m2 has 5
-// and IEEE's infinities. A tensor of u8 is taken as the 8-bit float that the spec says.
-enum class DType : std::uint8_t { f16, bf16, f32, i32, i64, e4m3, e5m2, u8 };
+// and IEEE's infinities. A tensor of uint8 is taken as the 8-bit float that the spec says.
+enum class DType : std::uint8_t { fp16, bf16, fp32, int32, int64, e4m3, e5m2, uint8 };
 // Which keys a query sees before a window narrows them; spelled as they are named.
 enum class Mask : std::uint8_t { full, causal };
 // How keys and values lie in memory: one extent for each sequence, one after another with Batch::kv_indptr,
@@ -47,15 +47,15 @@ constexpr std::int64_t size_of(DType dtype) {
     switch (dtype) {
         case DType::e4m3:
         case DType::e5m2:
-        case DType::u8:
+        case DType::uint8:
             return 1;
-        case DType::f16:
+        case DType::fp16:
         case DType::bf16:
             return 2;
-        case DType::f32:
-        case DType::i32:
+        case DType::fp32:
+        case DType::int32:
             return 4;
-        case DType::i64:
+        case DType::int64:
             return 8;
     }
     return 0;

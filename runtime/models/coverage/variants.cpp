@@ -70,7 +70,7 @@ bool output_suits(const Variant& variant) {
     if (dtype == variant.words.end() || o_dtype == variant.words.end()) return true;
     try {
         const DType output = kOutputDTypeWords.parse("o_dtype", o_dtype->get<std::string>());
-        return output == DType::f32 || output == kFloatDTypeWords.parse("dtype", dtype->get<std::string>());
+        return output == DType::fp32 || output == kFloatDTypeWords.parse("dtype", dtype->get<std::string>());
     } catch (const std::exception&) {
         return true;  // the fields' setters name what is no word, or not supported
     }

@@ -290,7 +290,7 @@ class AppendChecker {
     }
 
     void check_token_vector(const Named& named) const {
-        if (named.tensor.dtype != DType::i64) check_dtype(named, spec_.index_dtype);
+        if (named.tensor.dtype != DType::int64) check_dtype(named, spec_.index_dtype);
         check_vector(named, named.tensor.dtype, {bound_.q_tokens, "tokens"});
     }
 
@@ -309,7 +309,7 @@ class AppendChecker {
         }
         if (spec_.rope_table == RopeTable::frequencies) {
             check_present(rope_table_, "fp32 [rotary_dim / 2], since the spec's rope_table is frequencies");
-            return check_vector(rope_table_, DType::f32, {spec_.rotary_dim / 2, "rotary_dim / 2"});
+            return check_vector(rope_table_, DType::fp32, {spec_.rotary_dim / 2, "rotary_dim / 2"});
         }
         check_present(rope_table_, "[positions, rotary_dim], the cosines and then the sines");
         check_float(rope_table_);
@@ -324,7 +324,7 @@ class AppendChecker {
 
     // In fp32, or as the inputs are.
     void check_float(const Named& named) const {
-        if (named.tensor.dtype == DType::f32 || named.tensor.dtype == spec_.dtype) return;
+        if (named.tensor.dtype == DType::fp32 || named.tensor.dtype == spec_.dtype) return;
         refuse(named.part("dtype"), std::string(to_string(named.tensor.dtype)),
                fmt::format("fp32 or {}", to_string(spec_.dtype)));
     }
@@ -349,7 +349,7 @@ class AppendChecker {
         if (!q_scale_.present()) return;
         if (!is_fp8(spec_.q_dtype.value_or(spec_.dtype)) || !has_q())
             refuse_extra(q_scale_, "q with a q_dtype of e4m3 or e5m2");
-        check_vector(q_scale_, DType::f32, {1, "scales"});
+        check_vector(q_scale_, DType::fp32, {1, "scales"});
     }
 
     bool writes_scales() const { return is_of_tokens(spec_.kv_scale); }

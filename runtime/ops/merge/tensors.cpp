@@ -74,9 +74,9 @@ class MergeChecker {
 
     void check_lse(const Named& named, std::string_view why) const {
         check_present(named, why);
-        check_dtype(named, DType::f32);
+        check_dtype(named, DType::fp32);
         check_shape(named, {tokens(), {spec_.q_heads, "q_heads"}});
-        check_memory(named, size_of(DType::f32));
+        check_memory(named, size_of(DType::fp32));
     }
 
     Expected tokens() const { return {tokens_, tokens_ == kAny ? "q_tokens" : "q_tokens of o_states[0]"}; }

@@ -18,12 +18,12 @@ struct TopKChecker {
 
     BoundShape check(const AttentionSpec& spec) const {
         check_present(scores, "[rows, columns]");
-        check_matrix(scores, DType::f32, {kAny, "rows"}, {kAny, "columns"});
+        check_matrix(scores, DType::fp32, {kAny, "rows"}, {kAny, "columns"});
         const Expected rows{scores.extent(0), "rows of scores"};
         for (const Named* bounds : {&row_starts, &row_ends})
             if (bounds->present()) check_vector(*bounds, spec.index_dtype, rows);
         check_present(indices, "[rows, k]");
-        check_matrix(indices, DType::i32, rows, {kAny, "k"});
+        check_matrix(indices, DType::int32, rows, {kAny, "k"});
         check_output_elements(indices);
         for (const Named* input : inputs()) refuse_overlap(indices, *input);
         return {.batch = 1,

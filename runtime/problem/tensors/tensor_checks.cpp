@@ -83,7 +83,7 @@ void check_dtype(const Named& named, DType expected) {
 }
 
 void check_stored_dtype(const Named& named, DType expected) {
-    if (is_fp8(expected) && named.tensor.dtype == DType::u8) return;
+    if (is_fp8(expected) && named.tensor.dtype == DType::uint8) return;
     check_dtype(named, expected);
 }
 
@@ -166,7 +166,7 @@ void check_kv_scale(const Named& named, const AttentionSpec& spec) {
     if (!named.present())
         check_present(named, fmt::format("fp32 [{}], since the spec's kv_scale is {}",
                                          of_heads ? "kv_heads" : "1", to_string(spec.kv_scale)));
-    check_vector(named, DType::f32, of_heads ? Expected{spec.kv_heads, "kv_heads"} : Expected{1, "scales"});
+    check_vector(named, DType::fp32, of_heads ? Expected{spec.kv_heads, "kv_heads"} : Expected{1, "scales"});
 }
 
 void check_token_scales(const Named& named, const Named& cache, const AttentionSpec& spec) {
@@ -179,7 +179,7 @@ void check_token_scales(const Named& named, const Named& cache, const AttentionS
     if (!named.present())
         check_present(named, fmt::format("fp32, {}, since the spec's kv_scale is {}", meaning(),
                                          to_string(spec.kv_scale)));
-    check_dtype(named, DType::f32);
+    check_dtype(named, DType::fp32);
     if (named.tensor.rank != rank)
         refuse(named.part("rank"), std::to_string(named.tensor.rank),
                fmt::format("{}: {}, since the spec's kv_scale is {}", rank, meaning(),
@@ -193,7 +193,7 @@ void check_token_scales(const Named& named, const Named& cache, const AttentionS
                             : fmt::format("{} (blocks of {} of the {} columns of {})", wanted, kScaleBlock,
                                           cache.extent(outer), cache.text()));
     }
-    check_memory(named, size_of(DType::f32));
+    check_memory(named, size_of(DType::fp32));
 }
 
 Expected key_columns(const AttentionSpec& spec, const Named& position) {
@@ -208,7 +208,7 @@ Expected stored_columns(const AttentionSpec& spec, const Named& position) {
 }
 
 Tensor workspace_tensor(void* data, std::int64_t bytes) {
-    return Tensor::contiguous(data, DType::i32, {bytes / size_of(DType::i32)});
+    return Tensor::contiguous(data, DType::int32, {bytes / size_of(DType::int32)});
 }
 
 void check_output_elements(const Named& named) {

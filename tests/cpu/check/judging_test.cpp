@@ -71,7 +71,7 @@ struct Judged {
     }
 
     void put(std::int64_t element, double value) {
-        if (output_dtype(test.spec) == DType::f32)
+        if (output_dtype(test.spec) == DType::fp32)
             store_at(outputs.o, element, static_cast<float>(value));
         else
             store_at(outputs.o, element, encode(DType::bf16, value));
@@ -91,7 +91,7 @@ struct Judged {
 }  // namespace
 
 TEST_CASE("the reference's own values are right, and written where they belong", "[check]") {
-    for (const std::optional<DType> o_dtype : {std::optional<DType>(), std::optional(DType::f32)}) {
+    for (const std::optional<DType> o_dtype : {std::optional<DType>(), std::optional(DType::fp32)}) {
         const Judged judged(o_dtype);
         const ComparedValues found = judged.values();
         CHECK(found.fault.empty());

@@ -19,7 +19,7 @@ constexpr std::int64_t kDim = 16;
 
 std::vector<std::uint16_t> random_rows(Random& random, std::int64_t rows) {
     std::vector<std::uint16_t> bits;
-    for (std::int64_t i = 0; i < rows * kDim; ++i) bits.push_back(encode(DType::f16, random.uniform(-2, 2)));
+    for (std::int64_t i = 0; i < rows * kDim; ++i) bits.push_back(encode(DType::fp16, random.uniform(-2, 2)));
     return bits;
 }
 
@@ -29,7 +29,7 @@ TEST_CASE("merged parts of the keys are all of them", "[check][merge]") {
     Random random(1);
     constexpr std::int64_t kKeys = 50;
     const auto q = random_rows(random, 1), k = random_rows(random, kKeys), v = random_rows(random, kKeys);
-    const AttentionSpec spec{.dtype = DType::f16, .head_dim_qk = kDim, .q_heads = 1, .lse = true};
+    const AttentionSpec spec{.dtype = DType::fp16, .head_dim_qk = kDim, .q_heads = 1, .lse = true};
     const auto attend = [&](std::int64_t begin, std::int64_t end) {
         const auto rows = [](const std::vector<std::uint16_t>& bits, std::int64_t from) {
             return [&bits, from](std::int64_t, std::int64_t token, std::int64_t) {
@@ -42,7 +42,7 @@ TEST_CASE("merged parts of the keys are all of them", "[check][merge]") {
     const Reference whole = attend(0, kKeys);
     for (const std::vector<std::int64_t>& ends :
          {std::vector<std::int64_t>{50}, {25, 50}, {1, 2, 49, 50}, {0, 30, 30, 50}}) {
-        MergeRows row{DType::f16, kDim, {}, {}};
+        MergeRows row{DType::fp16, kDim, {}, {}};
         std::int64_t begin = 0;
         for (const std::int64_t end : ends) {
             const Reference part = attend(begin, end);

@@ -166,22 +166,22 @@ const std::vector<SequenceLengths> kMixed{{5, 5}, {3, 20}, {9, 4}, {0, 7}, {4, 0
 }  // namespace
 
 TEST_CASE("half formats: known values", "[check]") {
-    CHECK(encode(DType::f16, 1.0) == 0x3c00);
-    CHECK(encode(DType::f16, -2.0) == 0xc000);
-    CHECK(encode(DType::f16, 65504.0) == 0x7bff);
-    CHECK(encode(DType::f16, 65519.999) == 0x7bff);
-    CHECK(encode(DType::f16, 65520.0) == 0x7c00);
-    CHECK(encode(DType::f16, 1e300) == 0x7c00);
-    CHECK(encode(DType::f16, 0x1p-14) == 0x0400);
-    CHECK(encode(DType::f16, 0x1p-24) == 0x0001);
-    CHECK(encode(DType::f16, 0x1p-25) == 0x0000);  // tie to even
-    CHECK(encode(DType::f16, 0x1.8p-24) == 0x0002);
-    CHECK(encode(DType::f16, 0x1.ffcp-15) == 0x0400);  // rounds up into the normals
-    CHECK(encode(DType::f16, 1.0 / 3) == 0x3555);
-    CHECK(encode(DType::f16, 1 + 0x1p-11) == 0x3c00);
-    CHECK(encode(DType::f16, 1 + 0x3p-11) == 0x3c02);
-    CHECK(encode(DType::f16, 1 + 0x1p-11 + 0x1p-40) == 0x3c01);  // would be lost by rounding through float
-    CHECK(encode(DType::f16, -0.0) == 0x8000);
+    CHECK(encode(DType::fp16, 1.0) == 0x3c00);
+    CHECK(encode(DType::fp16, -2.0) == 0xc000);
+    CHECK(encode(DType::fp16, 65504.0) == 0x7bff);
+    CHECK(encode(DType::fp16, 65519.999) == 0x7bff);
+    CHECK(encode(DType::fp16, 65520.0) == 0x7c00);
+    CHECK(encode(DType::fp16, 1e300) == 0x7c00);
+    CHECK(encode(DType::fp16, 0x1p-14) == 0x0400);
+    CHECK(encode(DType::fp16, 0x1p-24) == 0x0001);
+    CHECK(encode(DType::fp16, 0x1p-25) == 0x0000);  // tie to even
+    CHECK(encode(DType::fp16, 0x1.8p-24) == 0x0002);
+    CHECK(encode(DType::fp16, 0x1.ffcp-15) == 0x0400);  // rounds up into the normals
+    CHECK(encode(DType::fp16, 1.0 / 3) == 0x3555);
+    CHECK(encode(DType::fp16, 1 + 0x1p-11) == 0x3c00);
+    CHECK(encode(DType::fp16, 1 + 0x3p-11) == 0x3c02);
+    CHECK(encode(DType::fp16, 1 + 0x1p-11 + 0x1p-40) == 0x3c01);  // would be lost by rounding through float
+    CHECK(encode(DType::fp16, -0.0) == 0x8000);
     CHECK(encode(DType::bf16, 1.0) == 0x3f80);
     CHECK(encode(DType::bf16, 1.0 / 3) == 0x3eab);
     CHECK(encode(DType::bf16, 3.140625) == 0x4049);
@@ -189,12 +189,12 @@ TEST_CASE("half formats: known values", "[check]") {
     CHECK(encode(DType::bf16, 0x1.fep127) == 0x7f7f);
     CHECK(encode(DType::bf16, 0x1.ffp127) == 0x7f80);
     CHECK(encode(DType::bf16, -kInfinity) == 0xff80);
-    CHECK(std::isnan(decode(DType::f16, encode(DType::f16, std::nan("")))));
+    CHECK(std::isnan(decode(DType::fp16, encode(DType::fp16, std::nan("")))));
     CHECK(std::isnan(decode(DType::bf16, encode(DType::bf16, std::nan("")))));
 }
 
 TEST_CASE("half formats: every pattern comes back, and each rounding agrees with the others", "[check]") {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
         for (std::uint32_t bits = 0; bits < 65536; ++bits) {
             const double value = decode(dtype, static_cast<std::uint16_t>(bits));
             if (std::isnan(value)) continue;
@@ -223,7 +223,7 @@ TEST_CASE("the reference agrees with a brute force over all features", "[check]"
     for (int bits = 0; bits < 16; ++bits) {
         for (const auto& left : windows) {
             for (const auto& right : windows) {
-                AttentionSpec spec = small_spec(bits % 3 ? DType::f16 : DType::bf16);
+                AttentionSpec spec = small_spec(bits % 3 ? DType::fp16 : DType::bf16);
                 if (bits & 1) spec.mask = Mask::causal;
                 if (bits & 2) spec.softcap = 1.5;
                 spec.alibi = bits & 4;
@@ -239,7 +239,7 @@ TEST_CASE("the reference agrees with a brute force over all features", "[check]"
 }
 
 TEST_CASE("a query sees its own chunk, whatever its length", "[check]") {
-    AttentionSpec spec = small_spec(DType::f16);
+    AttentionSpec spec = small_spec(DType::fp16);
     for (const std::int64_t chunk : {1, 2, 64, 100, 1000}) {
         spec.attention_chunk = chunk;
         expect_brute_force(make_problem(spec, {{9, 4}, {70, 130}, {1, 64}, {1, 65}, {3, 0}}));
@@ -251,7 +251,7 @@ TEST_CASE("a query sees its own chunk, whatever its length", "[check]") {
 }
 
 TEST_CASE("the reference agrees with a brute force over several tiles and any number of threads", "[check]") {
-    AttentionSpec spec = small_spec(DType::f16);
+    AttentionSpec spec = small_spec(DType::fp16);
     spec.mask = Mask::causal;
     for (const int threads : {1, 3, 16}) expect_brute_force(make_problem(spec, kMixed), threads);
     spec.head_dim_qk = 24;
@@ -262,7 +262,7 @@ TEST_CASE("the reference agrees with a brute force over several tiles and any nu
 }
 
 TEST_CASE("the reference on rows that attend to nothing, and on pages that are not there", "[check]") {
-    AttentionSpec spec = small_spec(DType::f16);
+    AttentionSpec spec = small_spec(DType::fp16);
     spec.mask = Mask::causal;
     Problem p = make_problem(spec, {{6, 2}, {2, 0}});
     Reference got = compute_reference(p.input(), all_rows(p.sequences));
@@ -450,7 +450,7 @@ TEST_CASE("blocks of a latent have a scale each, and its position has none", "[c
 }
 
 TEST_CASE("key ranges in bottom-right alignment", "[check]") {
-    AttentionSpec spec = small_spec(DType::f16);
+    AttentionSpec spec = small_spec(DType::fp16);
     spec.mask = Mask::causal;
     CHECK(attended_keys(spec, {1, 10}, 0).last == 9);
     CHECK(attended_keys(spec, {4, 10}, 0).last == 6);
@@ -466,7 +466,7 @@ TEST_CASE("key ranges in bottom-right alignment", "[check]") {
 }
 
 TEST_CASE("sampling keeps to its budget and to the edges of each sequence", "[check]") {
-    Problem p = make_problem(small_spec(DType::f16), {{300, 300}, {1, 400}, {0, 3}, {200, 400}});
+    Problem p = make_problem(small_spec(DType::fp16), {{300, 300}, {1, 400}, {0, 3}, {200, 400}});
     const ReferenceInput input = p.input();
     const double cost = reference_cost(input, all_rows(p.sequences));
     CHECK(sample_rows(input, 2 * cost, 1) == all_rows(p.sequences));
@@ -482,11 +482,11 @@ TEST_CASE("weighed magnitudes are the outputs of values without signs, and bound
     Random random(11);
     Problem p{};
     p.spec = {
-        .dtype = DType::f16, .head_dim_qk = 8, .head_dim_vo = 8, .q_heads = 2, .kv_heads = 1, .scale = 1.0};
+        .dtype = DType::fp16, .head_dim_qk = 8, .head_dim_vo = 8, .q_heads = 2, .kv_heads = 1, .scale = 1.0};
     p.sequences = {{3, 20}};
-    p.q = random_values(Problem::kTokens * 2 * 8, DType::f16, random);
-    p.k = random_values(Problem::kTokens * 8, DType::f16, random);
-    p.v = random_values(Problem::kTokens * 8, DType::f16, random);
+    p.q = random_values(Problem::kTokens * 2 * 8, DType::fp16, random);
+    p.k = random_values(Problem::kTokens * 8, DType::fp16, random);
+    p.v = random_values(Problem::kTokens * 8, DType::fp16, random);
     const ReferenceInput input = p.input();
     const std::vector<double> got = weighed_magnitudes(input, {0, 1});
     Problem positive = p;
@@ -497,10 +497,10 @@ TEST_CASE("weighed magnitudes are the outputs of values without signs, and bound
     const Reference want = compute_reference(input, {{0, 1}});
     for (std::size_t i = 0; i < got.size(); ++i) {
         CHECK(got[i] >= std::fabs(want.out[i]));
-        CHECK(std::fabs(want.low[i] - want.out[i]) < 8 * unit_roundoff(DType::f16) * got[i]);
+        CHECK(std::fabs(want.low[i] - want.out[i]) < 8 * unit_roundoff(DType::fp16) * got[i]);
     }
-    CHECK(round_to(DType::f16, 1 + unit_roundoff(DType::f16) * 1.01) != 1);
-    CHECK(round_to(DType::f16, 1 + unit_roundoff(DType::f16) * 0.99) == 1);
+    CHECK(round_to(DType::fp16, 1 + unit_roundoff(DType::fp16) * 1.01) != 1);
+    CHECK(round_to(DType::fp16, 1 + unit_roundoff(DType::fp16) * 0.99) == 1);
     CHECK(round_to(DType::bf16, 1 + unit_roundoff(DType::bf16) * 1.01) != 1);
     CHECK(round_to(DType::bf16, 1 + unit_roundoff(DType::bf16) * 0.99) == 1);
 }
@@ -513,7 +513,7 @@ TEST_CASE("tolerances", "[check]") {
     CHECK(off.bad == 1);
     CHECK(off.first_bad == 1);
     CHECK(compare({1e-3, 1e-3}, std::vector<double>{std::nan(""), 0, 0, 100}, want).bad == 2);
-    PooledBound pooled(DType::f16);
+    PooledBound pooled(DType::fp16);
     pooled.add(std::vector<double>{1.0, 2.0}, std::vector<double>{1.0, 2.0}, std::vector<double>{1.25, 2.0});
     CHECK(pooled.holds());
     pooled.add(std::vector<double>{1.0}, std::vector<double>{1.6}, std::vector<double>{1.6});
@@ -538,13 +538,13 @@ TEST_CASE("the pooled bound leaves out what the plain computation says nothing a
     using Numbers = std::vector<double>;
     // One overflow in `low` does not excuse the others.
     for (const double overflow : {nan, kInfinity}) {
-        PooledBound pool(DType::f16);
+        PooledBound pool(DType::fp16);
         pool.add(Numbers{1.6, 2.0}, Numbers{1.0, 2.0}, Numbers{1.0, overflow});
         CHECK_FALSE(pool.vacuous());
         CHECK(std::isfinite(pool.allowed()));
         CHECK_FALSE(pool.holds());
     }
-    PooledBound vacuous(DType::f16);
+    PooledBound vacuous(DType::fp16);
     vacuous.add(Numbers{5.0}, Numbers{1.0}, Numbers{nan});
     CHECK(vacuous.vacuous());
     CHECK(vacuous.ratio() == 0.0);
@@ -553,7 +553,7 @@ TEST_CASE("the pooled bound leaves out what the plain computation says nothing a
     same.add(Numbers{nan, nan}, Numbers{nan, nan}, Numbers{nan, 1.0});
     CHECK_FALSE(same.vacuous());
     CHECK(same.holds());
-    CHECK(PooledBound(DType::f16).holds());
+    CHECK(PooledBound(DType::fp16).holds());
 }
 
 TEST_CASE("rows are pooled with those of about as many keys", "[check]") {
@@ -687,7 +687,7 @@ TEST_CASE("no two elements of a layout share memory", "[check]") {
     for (const auto order : {MemoryOrder::bshd, MemoryOrder::bhsd, MemoryOrder::sbhd}) {
         for (int bits = 0; bits < 32; ++bits) {
             Case test;
-            test.spec = small_spec(DType::f16);
+            test.spec = small_spec(DType::fp16);
             test.spec.head_dim_vo = 16;
             test.layout.order = order;
             test.layout.pad = bits & 1 ? 3 : 0;
@@ -707,7 +707,7 @@ TEST_CASE("no two elements of a layout share memory", "[check]") {
 
 TEST_CASE("a broadcast axis takes no memory", "[check]") {
     Case test;
-    test.spec = small_spec(DType::f16);
+    test.spec = small_spec(DType::fp16);
     Step step;
     step.q_lens = {5, 5};
     step.kv_lens = {7, 7};

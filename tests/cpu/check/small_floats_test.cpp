@@ -58,7 +58,7 @@ TEST_CASE("floats of 8 bits: every code comes back, and 16 bits have each", "[ch
                 continue;
             }
             CHECK(encode(dtype, value) == code);
-            for (const DType wide : {DType::f16, DType::bf16})
+            for (const DType wide : {DType::fp16, DType::bf16})
                 CHECK(decode(wide, encode(wide, value)) == value);
         }
     }
@@ -96,7 +96,7 @@ TEST_CASE("floats of 8 bits: what is past the largest becomes the largest", "[ch
 
 TEST_CASE("the quantiser stores what is nearest to a number over its scale", "[check]") {
     Random random(3);
-    for (const DType from : {DType::f16, DType::bf16}) {
+    for (const DType from : {DType::fp16, DType::bf16}) {
         for (const DType to : {DType::e4m3, DType::e5m2}) {
             for (const double scale : {1.0, 0.02, 3.0, 0.001}) {
                 const Quantiser quantiser(from, to, scale);

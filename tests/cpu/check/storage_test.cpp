@@ -211,7 +211,7 @@ TEST_CASE("bytes stand for 8-bit floats, and a launch may have other scales than
     Storage storage(runtime, test, 5);
     storage.load(test.steps[0]);
     const AttentionTensors tensors = storage.tensors();
-    CHECK((tensors.k.dtype == DType::u8 && tensors.v.dtype == DType::u8));
+    CHECK((tensors.k.dtype == DType::uint8 && tensors.v.dtype == DType::uint8));
     CHECK((std::isnan(floats_of(tensors.k_scale)[0]) && std::isnan(floats_of(tensors.v_scale)[1])));
     const TensorAddresses addresses = storage.addresses();
     CHECK((addresses.k_scale[0] == 0.5F && addresses.k_scale[1] == 2.0F));
@@ -239,7 +239,7 @@ TEST_CASE("latents of 8 bits are keys and values with one scale, wherever their 
         CHECK(input.k_scales == input.v_scales);
         const std::int64_t columns = apart ? 16 : 0;
         CHECK(tensors.k.shape[2] == (apart ? 64 : 80));
-        CHECK((tensors.k.dtype == DType::u8 && (!apart || tensors.kpe.dtype == DType::u8)));
+        CHECK((tensors.k.dtype == DType::uint8 && (!apart || tensors.kpe.dtype == DType::uint8)));
         const auto* const key = static_cast<const std::uint8_t*>(input.k(1, 24, 0));
         CHECK(input.v(1, 24, 0) == static_cast<const void*>(key + columns));
         // The stub's device memory is the host's: the token's slot in what is bound has the same bytes.

@@ -336,7 +336,7 @@ TEST_CASE("merges of splits write an O of fp32 in 16 bytes at a time", "[compile
     const auto nvrtc = compiler::Nvrtc::open(test::nvrtc_options());
     for (const int dim : {128, 256}) {
         int merges = 0;
-        const AttentionSpec spec{.head_dim_qk = dim, .q_heads = 8, .o_dtype = DType::f32};
+        const AttentionSpec spec{.head_dim_qk = dim, .q_heads = 8, .o_dtype = DType::fp32};
         for (const KernelConfig& kernel : kernels_of({spec}, 90)) {
             if (kernel.family->role() != families::Role::merge_splits) continue;
             std::map<int, int> stores;

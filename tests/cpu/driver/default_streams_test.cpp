@@ -18,7 +18,7 @@ TEST_CASE("driver: a default stream is the kernel's device's, whichever context 
     RuntimeOptions options = test::fake_options();
     options.nvrtc_path = ATTNSMITH_FAKE_NVRTC;
     Runtime runtime(options);
-    const Tensor o = at(1, DType::bf16, {10, 3, 64}), lse = at(2, DType::f32, {10, 3});
+    const Tensor o = at(1, DType::bf16, {10, 3, 64}), lse = at(2, DType::fp32, {10, 3});
     const Kernel kernel = runtime.prepare({.op = Op::merge, .head_dim_vo = 64, .q_heads = 3}, {}, 1);
     const Call call =
         kernel.bind(MergeTensors{.o_states = {o}, .lse_states = {lse}, .o = at(3, DType::bf16, {10, 3, 64})});

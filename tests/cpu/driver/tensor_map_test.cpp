@@ -27,7 +27,7 @@ struct Request {
 
 Request request() {
     return {.data = reinterpret_cast<const void*>(std::uintptr_t{0x1000}),
-            .dtype = DType::f16,
+            .dtype = DType::fp16,
             .rank = 3,
             .extents = {96, 40, 7},
             .strides = {1024, 0},
@@ -69,7 +69,7 @@ TEST_CASE("a tensor map is encoded as asked", "[driver]") {
     encode(*api, bf16, bytes.data());
     std::memcpy(&map, bytes.data(), sizeof map);
     CHECK(map.type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
-    for (const DType stored : {DType::e4m3, DType::e5m2, DType::u8}) {
+    for (const DType stored : {DType::e4m3, DType::e5m2, DType::uint8}) {
         Request bytes_each = request();
         bytes_each.dtype = stored;
         bytes_each.box[0] = 128;

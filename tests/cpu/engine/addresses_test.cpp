@@ -67,9 +67,9 @@ TEST_CASE("a call is launched for another layer by its addresses", "[engine]") {
     spec.lse = spec.sink = spec.alibi = true;
     const Kernel kernel = runtime.prepare(spec, {2, 1, 1000});
     AttentionTensors bound = tensors(1, 1000);
-    bound.lse = at(5, DType::f32, {2, 1, 32});
-    bound.sinks = at(6, DType::f32, {32});
-    bound.alibi_slopes = at(7, DType::f32, {32});
+    bound.lse = at(5, DType::fp32, {2, 1, 32});
+    bound.sinks = at(6, DType::fp32, {32});
+    bound.alibi_slopes = at(7, DType::fp32, {32});
     fake().param_bytes = sizeof(abi::AttentionArguments);
     const Call call = kernel.bind(bound, {});
     call.launch();
@@ -171,7 +171,7 @@ TEST_CASE("an address is held to what bind() asks of it", "[engine]") {
     AttentionSpec with_lse = kSpec;
     with_lse.lse = true;
     AttentionTensors bound = tensors(1, 1000);
-    bound.lse = at(5, DType::f32, {2, 1, 32});
+    bound.lse = at(5, DType::fp32, {2, 1, 32});
     const Kernel writes_lse = runtime.prepare(with_lse, {2, 1, 1000});
     const Call second = writes_lse.bind(bound, {});
     error = refusal(second, {.lse = static_cast<float*>(place(2))});
@@ -206,7 +206,7 @@ TEST_CASE("a merge takes no addresses", "[engine]") {
     const Kernel kernel =
         runtime.prepare({.op = Op::merge, .dtype = DType::bf16, .head_dim_vo = 64, .q_heads = 4}, {});
     const Call call = kernel.bind(MergeTensors{.o_states = {at(1, DType::bf16, {7, 4, 64})},
-                                               .lse_states = {at(2, DType::f32, {7, 4})},
+                                               .lse_states = {at(2, DType::fp32, {7, 4})},
                                                .o = at(3, DType::bf16, {7, 4, 64})});
     CHECK(refusal(call, {.o = place(9)}).field() == "addresses");
 }

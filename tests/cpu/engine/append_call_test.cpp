@@ -33,10 +33,10 @@ AppendTensors tensors(std::int64_t tokens, int apart = 0) {
             .q_out = at((apart + 1) * 2, DType::bf16, {tokens, 32, 128}),
             .k_cache = at((apart + 1) * 3, DType::bf16, {9, 8, 16, 128}),
             .v_cache = at((apart + 1) * 4, DType::bf16, {9, 8, 16, 128}),
-            .slot_mapping = at((apart + 1) * 5, DType::i64, {tokens}),
-            .positions = at((apart + 1) * 6, DType::i32, {tokens}),
+            .slot_mapping = at((apart + 1) * 5, DType::int64, {tokens}),
+            .positions = at((apart + 1) * 6, DType::int32, {tokens}),
             .rope_table = at((apart + 1) * 7, DType::bf16, {500, 128}),
-            .k_norm_weight = at((apart + 1) * 8, DType::f32, {128})};
+            .k_norm_weight = at((apart + 1) * 8, DType::fp32, {128})};
 }
 
 }  // namespace

@@ -59,8 +59,8 @@ TEST_CASE("a model's prewarmed appends are bound without compiling", "[engine][a
                                           .v = at(2, DType::bf16, {5, 8, 128}),
                                           .k_cache = at(3, DType::bf16, {9, 16, 8, 128}),
                                           .v_cache = at(4, DType::bf16, {9, 16, 8, 128}),
-                                          .slot_mapping = at(5, DType::i64, {5}),
-                                          .positions = at(6, DType::i64, {5}),
+                                          .slot_mapping = at(5, DType::int64, {5}),
+                                          .positions = at(6, DType::int64, {5}),
                                           .rope_table = at(7, DType::bf16, {500, 128})})
                       .launch());
     AttentionSpec other = asked(Slots::mapping);

@@ -16,7 +16,7 @@ using attnsmith::test::at;
 namespace {
 
 const AttentionSpec kSpec{
-    .dtype = DType::f16, .head_dim_qk = 64, .head_dim_vo = 128, .q_heads = 12, .kv_heads = 4};
+    .dtype = DType::fp16, .head_dim_qk = 64, .head_dim_vo = 128, .q_heads = 12, .kv_heads = 4};
 
 struct Bound {
     planner::Launch launch;
@@ -32,7 +32,7 @@ Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Bat
     const families::KernelConfig& kernel = plan.kernel(planner::Role::attention);
     const families::Bound made =
         kernel.family->bind(kernel, planner::context_of(plan, shape, bound.launch),
-                            families::Binding{operands, at(9, DType::i32, {1}).data});
+                            families::Binding{operands, at(9, DType::int32, {1}).data});
     REQUIRE(made.arguments.bytes().size() == sizeof bound.arguments);
     std::memcpy(&bound.arguments, made.arguments.data(), sizeof bound.arguments);
     return bound;
@@ -40,7 +40,7 @@ Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Bat
 
 // Rows of [token][head][dim] with room between all of them.
 Tensor strided(int place, std::initializer_list<std::int64_t> shape,
-               std::initializer_list<std::int64_t> strides, DType dtype = DType::f16) {
+               std::initializer_list<std::int64_t> strides, DType dtype = DType::fp16) {
     Tensor tensor = at(place, dtype, shape);
     std::ranges::copy(strides, tensor.strides.begin());
     return tensor;
@@ -75,7 +75,7 @@ AttentionSpec paged_spec(PageOrder order) {
 
 TEST_CASE("a dense batch's tensors, strides and lengths are the kernel's arguments", "[engine][arguments]") {
     const AttentionTensors tensors = dense();
-    const Batch batch{.q_lens = at(5, DType::i32, {3}), .kv_lens = at(6, DType::i32, {3})};
+    const Batch batch{.q_lens = at(5, DType::int32, {3}), .kv_lens = at(6, DType::int32, {3})};
     const auto [launch, a] = bind(kSpec, tensors, batch);
     CHECK((a.q == tensors.q.data && a.k == tensors.k.data && a.v == tensors.v.data && a.o == tensors.o.data));
     CHECK((a.lse == nullptr && a.sinks == nullptr && a.alibi_slopes == nullptr));
@@ -103,7 +103,7 @@ TEST_CASE("a dense batch's tensors, strides and lengths are the kernel's argumen
 }
 
 TEST_CASE("bounds below the extents are what the kernel goes to", "[engine][arguments]") {
-    const Batch lengths{.q_lens = at(5, DType::i32, {3}), .kv_lens = at(6, DType::i32, {3})};
+    const Batch lengths{.q_lens = at(5, DType::int32, {3}), .kv_lens = at(6, DType::int32, {3})};
     Batch batch = lengths;
     batch.max_kv_len = 300;
     abi::AttentionArguments a = bind(kSpec, dense(), batch).arguments;
@@ -124,7 +124,7 @@ TEST_CASE("bounds below the extents are what the kernel goes to", "[engine][argu
                                    .k = strided(2, {900, 4, 64}, {720, 88, 1}),
                                    .v = strided(3, {900, 4, 128}, {1200, 152, 1}),
                                    .o = strided(4, {40, 12, 128}, {2400, 136, 1})};
-    batch = {.q_indptr = at(5, DType::i32, {8}), .kv_indptr = at(6, DType::i32, {8})};
+    batch = {.q_indptr = at(5, DType::int32, {8}), .kv_indptr = at(6, DType::int32, {8})};
     a = bind(ragged, tensors, batch).arguments;
     CHECK(
         (a.batch == 7 && a.max_q_len == 40 && a.q_tokens == 40 && a.max_kv_len == 900 && a.kv_tokens == 900));
@@ -140,9 +140,9 @@ TEST_CASE("bounds below the extents are what the kernel goes to", "[engine][argu
 
 TEST_CASE("a page table that is a slice of a wider one keeps its rows", "[engine][arguments]") {
     for (const PageOrder order : {PageOrder::NHD, PageOrder::HND}) {
-        const Tensor wide = at(6, DType::i32, {9, 100});
-        Batch batch{.q_indptr = at(5, DType::i32, {8}),
-                    .kv_lens = at(7, DType::i32, {7}),
+        const Tensor wide = at(6, DType::int32, {9, 100});
+        Batch batch{.q_indptr = at(5, DType::int32, {8}),
+                    .kv_lens = at(7, DType::int32, {7}),
                     .page_table = wide.slice(0, 1, 8).slice(1, 20, 50)};
         abi::AttentionArguments a = bind(paged_spec(order), paged(order), batch).arguments;
         CHECK(a.page_ids == static_cast<char*>(wide.data) + (100 + 20) * 4);
@@ -157,7 +157,7 @@ TEST_CASE("a page table that is a slice of a wider one keeps its rows", "[engine
         CHECK((a.v_token_stride == a.k_token_stride && a.v_head_stride == a.k_head_stride));
         CHECK((a.table_rows == nullptr && a.page_rows == 7));
         batch.page_table = wide.slice(1, 20, 50);
-        batch.table_rows = at(8, DType::i32, {7});
+        batch.table_rows = at(8, DType::int32, {7});
         a = bind(paged_spec(order), paged(order), batch).arguments;
         CHECK((a.table_rows == batch.table_rows.data && a.page_rows == 9 && a.page_row_stride == 100));
         batch.max_kv_len = 100;
@@ -172,9 +172,9 @@ TEST_CASE("scales of tokens have strides of their own, of keys and of values", "
     AttentionTensors tensors = dense();
     tensors.k = strided(2, {3, 700, 4, 64}, {600000, 800, 96, 1}, DType::e4m3);
     tensors.v = strided(3, {3, 700, 4, 128}, {900000, 1200, 160, 1}, DType::e4m3);
-    tensors.k_scale = strided(10, {3, 700, 4}, {9000, 12, 3}, DType::f32);
-    tensors.v_scale = strided(11, {3, 700, 4}, {7000, 9, 2}, DType::f32);
-    const Batch lengths{.kv_lens = at(6, DType::i32, {3})};
+    tensors.k_scale = strided(10, {3, 700, 4}, {9000, 12, 3}, DType::fp32);
+    tensors.v_scale = strided(11, {3, 700, 4}, {7000, 9, 2}, DType::fp32);
+    const Batch lengths{.kv_lens = at(6, DType::int32, {3})};
     abi::AttentionArguments a = bind(spec, tensors, lengths).arguments;
     CHECK((a.k_scale == tensors.k_scale.data && a.v_scale == tensors.v_scale.data));
     CHECK((a.k_scale_batch_stride == 9000 && a.k_scale_token_stride == 12 && a.k_scale_head_stride == 3));
@@ -189,11 +189,11 @@ TEST_CASE("scales of tokens have strides of their own, of keys and of values", "
         tensors = paged(order);
         tensors.k = strided(2, {50, rows, columns, 64}, {20000, 1200, 96, 1}, DType::e4m3);
         tensors.v = strided(3, {50, rows, columns, 128}, {48000, 2800, 160, 1}, DType::e4m3);
-        tensors.k_scale = strided(10, {50, rows, columns}, {900, 50, 3}, DType::f32);
-        tensors.v_scale = strided(11, {50, rows, columns}, {1100, 60, 2}, DType::f32);
-        const Batch batch{.q_indptr = at(5, DType::i32, {8}),
-                          .kv_lens = at(7, DType::i32, {7}),
-                          .page_table = at(6, DType::i32, {7, 30})};
+        tensors.k_scale = strided(10, {50, rows, columns}, {900, 50, 3}, DType::fp32);
+        tensors.v_scale = strided(11, {50, rows, columns}, {1100, 60, 2}, DType::fp32);
+        const Batch batch{.q_indptr = at(5, DType::int32, {8}),
+                          .kv_lens = at(7, DType::int32, {7}),
+                          .page_table = at(6, DType::int32, {7, 30})};
         a = bind(spec, tensors, batch).arguments;
         CHECK((a.k_scale_batch_stride == 900 && a.v_scale_batch_stride == 1100));
         CHECK((a.k_scale_token_stride == (heads_first ? 3 : 50) &&
@@ -204,10 +204,10 @@ TEST_CASE("scales of tokens have strides of their own, of keys and of values", "
 }
 
 TEST_CASE("compressed pages are one row", "[engine][arguments]") {
-    const Batch batch{.q_indptr = at(5, DType::i32, {8}),
-                      .page_indptr = at(6, DType::i32, {8}),
-                      .page_indices = at(7, DType::i32, {33}),
-                      .last_page_len = at(8, DType::i32, {7})};
+    const Batch batch{.q_indptr = at(5, DType::int32, {8}),
+                      .page_indptr = at(6, DType::int32, {8}),
+                      .page_indices = at(7, DType::int32, {33}),
+                      .last_page_len = at(8, DType::int32, {7})};
     const abi::AttentionArguments a =
         bind(paged_spec(PageOrder::NHD), paged(PageOrder::NHD), batch).arguments;
     CHECK((a.page_ids == batch.page_indices.data && a.page_indptr == batch.page_indptr.data));
@@ -219,8 +219,8 @@ TEST_CASE("log-sum-exp, sinks and slopes have their own memory and strides", "[e
     AttentionSpec spec = kSpec;
     spec.lse = spec.sink = spec.alibi = true;
     AttentionTensors tensors = dense();
-    tensors.lse = strided(5, {3, 5, 12}, {400, 31, 2}, DType::f32);
-    tensors.sinks = at(6, DType::f32, {12}), tensors.alibi_slopes = at(7, DType::f32, {12});
+    tensors.lse = strided(5, {3, 5, 12}, {400, 31, 2}, DType::fp32);
+    tensors.sinks = at(6, DType::fp32, {12}), tensors.alibi_slopes = at(7, DType::fp32, {12});
     const abi::AttentionArguments a = bind(spec, tensors, {}).arguments;
     CHECK((a.lse == tensors.lse.data && a.sinks == tensors.sinks.data));
     CHECK(a.alibi_slopes == tensors.alibi_slopes.data);
@@ -231,10 +231,10 @@ TEST_CASE("the log-sum-exp of ragged queries has no axis of sequences", "[engine
     AttentionSpec spec = paged_spec(PageOrder::NHD);
     spec.lse = true;
     AttentionTensors tensors = paged(PageOrder::NHD);
-    tensors.lse = strided(9, {40, 12}, {31, 2}, DType::f32);
-    const Batch batch{.q_indptr = at(5, DType::i32, {8}),
-                      .kv_lens = at(7, DType::i32, {7}),
-                      .page_table = at(6, DType::i32, {7, 30})};
+    tensors.lse = strided(9, {40, 12}, {31, 2}, DType::fp32);
+    const Batch batch{.q_indptr = at(5, DType::int32, {8}),
+                      .kv_lens = at(7, DType::int32, {7}),
+                      .page_table = at(6, DType::int32, {7, 30})};
     const abi::AttentionArguments a = bind(spec, tensors, batch).arguments;
     CHECK((a.lse_batch_stride == 0 && a.lse_token_stride == 31 && a.lse_head_stride == 2));
 }
@@ -273,7 +273,7 @@ TEST_CASE("logits come to base 2 by one factor, wherever the scale is applied", 
     CHECK((near(a.scale_log2, log2e) && near(a.softcap, 50) && near(a.softcap_scale, 0.3 / 50)));
     spec.softcap.reset(), spec.alibi = true;
     AttentionTensors tensors = dense();
-    tensors.alibi_slopes = at(7, DType::f32, {12});
+    tensors.alibi_slopes = at(7, DType::fp32, {12});
     a = bind(spec, tensors, {}).arguments;
     CHECK((near(a.scale, 0.3) && near(a.scale_log2, log2e) && a.softcap == 0));
 }

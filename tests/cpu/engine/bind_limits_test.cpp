@@ -45,7 +45,7 @@ TEST_CASE("a merge of more CTAs than a grid has is not bound", "[engine][limits]
     const Kernel kernel = runtime.prepare({.op = Op::merge, .head_dim_vo = 256, .q_heads = kHeads}, {});
     const auto bind = [&](std::int64_t tokens) {
         return kernel.bind(MergeTensors{.o_states = {huge(1, DType::bf16, {tokens, kHeads, 256})},
-                                        .lse_states = {huge(2, DType::f32, {tokens, kHeads})},
+                                        .lse_states = {huge(2, DType::fp32, {tokens, kHeads})},
                                         .o = huge(3, DType::bf16, {tokens, kHeads, 256})});
     };
     const std::int64_t most = planner::kMostCtas * 4 / kHeads;

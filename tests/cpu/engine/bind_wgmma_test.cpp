@@ -69,7 +69,7 @@ Bound bind(const AttentionSpec& spec, const AttentionTensors& tensors, const Bat
     const problem::Operands operands = problem::Operands::of(tensors, batch);
     const problem::BoundShape shape = ops::check_operands(plan.problem, operands);
     const planner::Launch launch = planner::launch_of(plan, shape);
-    const families::Binding binding{operands, at(9, DType::i32, {1}).data};
+    const families::Binding binding{operands, at(9, DType::int32, {1}).data};
     const families::LaunchContext context = planner::context_of(plan, shape, launch);
     const families::KernelConfig& kernel = plan.kernel(planner::Role::attention);
     families::Bound arguments = kernel.family->bind(kernel, context, binding);
@@ -107,7 +107,7 @@ TEST_CASE("keys that were widened ahead are those of the workspace, whatever the
     tensors.v = at(3, DType::e4m3, {2, 1000, 8, 128});
     const Bound bound = bind(spec, tensors, {});
     REQUIRE(bound.kernel.family->needs(bound.kernel, families::Role::widen));
-    const auto workspace = reinterpret_cast<std::uint64_t>(at(9, DType::i32, {1}).data);
+    const auto workspace = reinterpret_cast<std::uint64_t>(at(9, DType::int32, {1}).data);
     CHECK(bound.k.address > workspace);
     CHECK(bound.v.address >= bound.k.address + 2 * 1000 * 8 * 128 * 2);
     for (const Map* map : {&bound.k, &bound.v}) {
@@ -140,12 +140,12 @@ TEST_CASE("the head dims of k and v may differ", "[engine][wgmma]") {
     AttentionSpec spec = spec_of(8, 2);
     spec.head_dim_qk = 192;
     spec.head_dim_vo = 128;
-    spec.dtype = DType::f16;
+    spec.dtype = DType::fp16;
     const Bound bound = bind(spec,
-                             {.q = at(1, DType::f16, {1, 10, 8, 192}),
-                              .k = at(2, DType::f16, {1, 20, 2, 192}),
-                              .v = at(3, DType::f16, {1, 20, 2, 128}),
-                              .o = at(4, DType::f16, {1, 10, 8, 128})},
+                             {.q = at(1, DType::fp16, {1, 10, 8, 192}),
+                              .k = at(2, DType::fp16, {1, 20, 2, 192}),
+                              .v = at(3, DType::fp16, {1, 20, 2, 128}),
+                              .o = at(4, DType::fp16, {1, 10, 8, 128})},
                              {});
     CHECK(bound.q.extents[0] == 192);
     CHECK(bound.k.extents[0] == 192);
@@ -160,8 +160,8 @@ TEST_CASE("ragged tensors are one sequence to the copy engine", "[engine][wgmma]
                               .k = at(2, DType::bf16, {5000, 2, 128}),
                               .v = at(3, DType::bf16, {2, 5000, 128}).permute({1, 0, 2}),
                               .o = at(4, DType::bf16, {1000, 8, 128})},
-                             {.q_indptr = at(5, DType::i32, {6}),
-                              .kv_indptr = at(6, DType::i32, {6}),
+                             {.q_indptr = at(5, DType::int32, {6}),
+                              .kv_indptr = at(6, DType::int32, {6}),
                               .max_q_len = 300,
                               .max_kv_len = 2000});
     CHECK(bound.q.extents == Numbers{128, 8, 1000, 1});
@@ -188,7 +188,7 @@ TEST_CASE("pages take the place of sequences, in either order", "[engine][wgmma]
                       .k = pages(2),
                       .v = pages(3),
                       .o = at(4, DType::bf16, {3, 100, 8, 128})},
-                     {.kv_lens = at(5, DType::i32, {3}), .page_table = at(6, DType::i32, {3, 30})});
+                     {.kv_lens = at(5, DType::int32, {3}), .page_table = at(6, DType::int32, {3, 30})});
             const auto keys = static_cast<std::uint64_t>(page_size);
             CHECK(bound.arguments.box_keys == std::gcd(page_size, std::int64_t{bound.kernel.tile_kv()}));
             CHECK(bound.k.extents == Numbers{128, keys, 2, 90});
@@ -341,8 +341,8 @@ TEST_CASE("the kernel draws tiles as they were launched", "[engine][wgmma]") {
                                .k = at(2, DType::bf16, {1000, 2, 128}),
                                .v = at(3, DType::bf16, {1000, 2, 128}),
                                .o = at(4, DType::bf16, {1000, 8, 128})},
-                              {.q_indptr = at(5, DType::i32, {6}),
-                               .kv_indptr = at(6, DType::i32, {6}),
+                              {.q_indptr = at(5, DType::int32, {6}),
+                               .kv_indptr = at(6, DType::int32, {6}),
                                .max_q_len = 900,
                                .max_kv_len = 900});
     CHECK(packed.arguments.attention.tiles == 1000 / 32 + 5);

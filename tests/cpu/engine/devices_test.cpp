@@ -27,7 +27,7 @@ Runtime make_runtime() {
 }
 
 MergeTensors tensors() {
-    const Tensor o = at(1, DType::bf16, {10, 3, 64}), lse = at(2, DType::f32, {10, 3});
+    const Tensor o = at(1, DType::bf16, {10, 3, 64}), lse = at(2, DType::fp32, {10, 3});
     return {.o_states = {o}, .lse_states = {lse}, .o = at(3, DType::bf16, {10, 3, 64})};
 }
 

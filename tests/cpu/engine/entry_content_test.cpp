@@ -100,7 +100,7 @@ TEST_CASE("an entry that is another kernel's or another GPU's is no hit, and is 
     const TemporaryDirectory temporary;
     auto makers = cubins_in(temporary / "made");
     const auto wanted = makers.source_of(merge());
-    const auto other = makers.source_of(merge(DType::f16));
+    const auto other = makers.source_of(merge(DType::fp16));
     const auto newer = makers.source_of(merge(DType::bf16, 86));
     REQUIRE(wanted.unit.entry == other.unit.entry);
     REQUIRE(wanted.kernel.shared_bytes == other.kernel.shared_bytes);
@@ -211,7 +211,7 @@ TEST_CASE("explain says why an entry is no hit", "[engine][content]") {
     const Runtime runtime(options);
     auto cubins = cubins_in(directory);
     const auto wanted = cubins.source_of(merge());
-    const auto other = cubins.source_of(merge(DType::f16));
+    const auto other = cubins.source_of(merge(DType::fp16));
     REQUIRE(cubins.obtain(wanted, accept_all).cubin);
     REQUIRE(cubins.obtain(other, accept_all).cubin);
     const auto explained = [&](const engine::KernelSource& source) {
@@ -231,7 +231,7 @@ TEST_CASE("cache rm and dir from the library", "[engine][content]") {
     const TemporaryDirectory temporary;
     const std::string directory = temporary / "cache", layer = temporary / "layer";
     auto cubins = cubins_in(directory);
-    const auto one = cubins.source_of(merge()), other = cubins.source_of(merge(DType::f16));
+    const auto one = cubins.source_of(merge()), other = cubins.source_of(merge(DType::fp16));
     REQUIRE(cubins.obtain(one, accept_all).cubin);
     REQUIRE(cubins.obtain(other, accept_all).cubin);
     const cache::Entry entry = stored_entry(cubins, one);
@@ -277,7 +277,7 @@ TEST_CASE("a failure of NVRTC that may pass is not remembered, an error in the s
         }
         CHECK(cubins.obtain(source, accept_all).origin == Origin::made);
 
-        const auto other = cubins.source_of(merge(DType::f16));
+        const auto other = cubins.source_of(merge(DType::fp16));
         {
             const Variable fails("FAKE_NVRTC_FAIL", "1");
             CHECK_THROWS_AS(cubins.obtain(other, accept_all), CompileError);

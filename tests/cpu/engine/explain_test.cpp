@@ -108,7 +108,7 @@ TEST_CASE("a miss is explained by what the nearest entry has otherwise", "[engin
     const auto cubins = cubins_without_cache();
     const auto source = cubins.source_of(merge_of(128));
     const auto other_dim = cubins.source_of(merge_of(64));
-    const auto other_both = cubins.source_of(merge_of(64, DType::f16));
+    const auto other_both = cubins.source_of(merge_of(64, DType::fp16));
     const Explanation one = explain(source, {entry_of(other_both), entry_of(other_dim)});
     CHECK(one.entries.empty());
     REQUIRE(one.nearest);

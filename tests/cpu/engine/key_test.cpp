@@ -33,7 +33,7 @@ TEST_CASE("different kernels have different keys, equal ones the same", "[engine
     std::set<families::KernelConfig> configs;
     std::set<std::string> keys;
     for (int sm : {80, 86, 89, 90, 120}) {
-        for (DType dtype : {DType::f16, DType::bf16}) {
+        for (DType dtype : {DType::fp16, DType::bf16}) {
             for (std::int64_t dim : {64, 72, 128, 256}) {
                 for (bool paged : {false, true}) {
                     AttentionSpec spec{.dtype = dtype, .head_dim_qk = dim, .q_heads = 4};
@@ -62,10 +62,10 @@ TEST_CASE("kernels of other features have other keys", "[engine]") {
     add("alibi", [](AttentionSpec& spec) { spec.alibi = true; });
     add("softcap", [](AttentionSpec& spec) { spec.softcap = 30.0; });
     add("alibi and softcap", [](AttentionSpec& spec) { spec.alibi = true, spec.softcap = 30.0; });
-    add("o_dtype", [](AttentionSpec& spec) { spec.o_dtype = DType::f32; });
+    add("o_dtype", [](AttentionSpec& spec) { spec.o_dtype = DType::fp32; });
     add("alignment", [](AttentionSpec& spec) { spec.alignment = 8; });
     add("index dtype",
-        [](AttentionSpec& spec) { spec.kv = KvStorage::ragged, spec.index_dtype = DType::i64; });
+        [](AttentionSpec& spec) { spec.kv = KvStorage::ragged, spec.index_dtype = DType::int64; });
     const auto attentions = [&](const AttentionSpec& spec, int sm) {
         std::map<families::KernelConfig, std::string> keys;
         for (const auto& kernel : kernels(spec, sm)) {
@@ -142,7 +142,7 @@ TEST_CASE("a wgmma kernel's key covers what only it includes", "[engine][wgmma]"
 TEST_CASE("a merge's key covers its own headers, not the attention's", "[engine][merge]") {
     const auto cubins = cubins_without_cache();
     std::set<std::string> keys;
-    for (DType dtype : {DType::f16, DType::bf16}) {
+    for (DType dtype : {DType::fp16, DType::bf16}) {
         for (std::int64_t dim : {64, 128}) {
             for (int alignment : {16, 8, 4, 2}) {
                 const auto set = kernels({.op = Op::merge,

@@ -18,12 +18,12 @@ const AttentionSpec kSpec{
     .op = Op::merge, .dtype = DType::bf16, .head_dim_vo = 64, .q_heads = 3, .lse = true};
 
 MergeTensors tensors(std::int64_t tokens) {
-    const Tensor wide = at(2, DType::f32, {tokens, 3, 7});
+    const Tensor wide = at(2, DType::fp32, {tokens, 3, 7});
     return {.o_states = {at(1, DType::bf16, {tokens, 3, 64}),
                          at(3, DType::bf16, {3, tokens, 64}).permute({1, 0, 2})},
             .lse_states = {wide.select(2, 0), wide.select(2, 1)},
             .o = at(4, DType::bf16, {tokens, 3, 64}),
-            .lse = at(5, DType::f32, {tokens, 3})};
+            .lse = at(5, DType::fp32, {tokens, 3})};
 }
 
 }  // namespace

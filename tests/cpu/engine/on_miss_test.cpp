@@ -158,7 +158,7 @@ TEST_CASE("an attention that misses names its own words, from another thread too
                              .mask = Mask::causal,
                              .kv = KvStorage::paged,
                              .page_size = 16,
-                             .index_dtype = DType::i64};
+                             .index_dtype = DType::int64};
     constexpr const char* kWords =
         "attnsmith prewarm --head-dim 64 --q-heads 8 --kv-heads 2 --mask causal --kv paged --page-size 16 "
         "--index-dtype int64 --sm 90 --cache ";

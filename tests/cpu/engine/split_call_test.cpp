@@ -207,7 +207,7 @@ TEST_CASE("of a call in chunks a second kernel merges what the first finds", "[e
 
 TEST_CASE("no part of a divided call's workspace is memory of a tensor", "[engine][workspace]") {
     const AttentionTensors bound = tensors(2, 1, 20000);
-    const Batch batch{.q_lens = at(5, DType::i32, {2}), .kv_lens = at(6, DType::i32, {2})};
+    const Batch batch{.q_lens = at(5, DType::int32, {2}), .kv_lens = at(6, DType::int32, {2})};
     const std::size_t needed = needed_for({2, 1, 20000});
     REQUIRE(needed > 1 << 16);
     REQUIRE(needed % 256 == 0);

@@ -79,7 +79,7 @@ Call bound(const Kernel& kernel) {
 Call bound_merge(Runtime& runtime) {
     const Kernel kernel = runtime.prepare({.op = Op::merge, .head_dim_vo = 64, .q_heads = 3}, {});
     return kernel.bind(MergeTensors{.o_states = {at(1, DType::bf16, {5, 3, 64})},
-                                    .lse_states = {at(2, DType::f32, {5, 3})},
+                                    .lse_states = {at(2, DType::fp32, {5, 3})},
                                     .o = at(4, DType::bf16, {5, 3, 64})});
 }
 

@@ -18,9 +18,9 @@ TEST_CASE("a top_k launches a CTA a row with the tensors that were bound", "[eng
     const Kernel kernel = runtime.prepare({.op = Op::top_k}, {.q_len = 11, .kv_len = 300});
     CHECK(kernel.workspace_bytes({1, 11, 300}) == kWorkspaceZeroedBytes);
     fake().param_bytes = sizeof(abi::TopKArguments);
-    TopKTensors tensors{.scores = at(1, DType::f32, {11, 300}),
-                        .row_ends = at(3, DType::i32, {11}),
-                        .indices = at(4, DType::i32, {11, 64})};
+    TopKTensors tensors{.scores = at(1, DType::fp32, {11, 300}),
+                        .row_ends = at(3, DType::int32, {11}),
+                        .indices = at(4, DType::int32, {11, 64})};
     tensors.scores.strides[0] = 304;
     const Call call = kernel.bind(tensors);
     CHECK(call.describe().find("top_k fp32: 11 CTAs of 256 threads") == 0);
@@ -42,7 +42,7 @@ TEST_CASE("a top_k launches a CTA a row with the tensors that were bound", "[eng
     CHECK(refused([&] { kernel.bind(AttentionTensors{}); }).field() == "op");
 
     fake().launches = 0;
-    tensors = {.scores = at(1, DType::f32, {0, 300}), .indices = at(4, DType::i32, {0, 64})};
+    tensors = {.scores = at(1, DType::fp32, {0, 300}), .indices = at(4, DType::int32, {0, 64})};
     kernel.bind(tensors).launch();
     CHECK(fake().launches == 0);
 }

@@ -19,7 +19,7 @@ TEST_CASE("a workspace that is given has memory of its own", "[engine][workspace
                                    .k = at(2, DType::bf16, {2, 8, 2, 64}),
                                    .v = at(3, DType::bf16, {2, 8, 2, 64}),
                                    .o = at(4, DType::bf16, {2, 4, 2, 64})};
-    const Batch batch{.q_lens = at(5, DType::i32, {2}), .kv_lens = at(6, DType::i32, {2})};
+    const Batch batch{.q_lens = at(5, DType::int32, {2}), .kv_lens = at(6, DType::int32, {2})};
     const std::size_t needed = kernel.workspace_bytes({2, 8, 8});
     const int allocations = fake().allocations;
 
@@ -41,7 +41,7 @@ TEST_CASE("a workspace that is given has memory of its own", "[engine][workspace
         CHECK(error.field() == "workspace.data");
         CHECK(error.value() == std::string("memory that overlaps ") + name);
     }
-    void* const apart = at(7, DType::i32, {1}).data;
+    void* const apart = at(7, DType::int32, {1}).data;
     CHECK(refused([&] {
               kernel.bind(tensors, batch, Workspace{apart, needed - 1});
           }).field() == "workspace.bytes");

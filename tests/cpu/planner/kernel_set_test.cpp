@@ -278,7 +278,7 @@ TEST_CASE("the kernels of a model's coverage are those of whatever a program cho
         }
         for (int i = 0; i < 300; ++i) {
             // As a program that runs this model would ask, by its own words.
-            AttentionSpec spec{.dtype = pick(DType::bf16, DType::f16),
+            AttentionSpec spec{.dtype = pick(DType::bf16, DType::fp16),
                                .head_dim_qk = 128,
                                .q_heads = 16,
                                .kv_heads = 4,
@@ -290,7 +290,7 @@ TEST_CASE("the kernels of a model's coverage are those of whatever a program cho
                 spec.page_size = pick(16, 64);
                 spec.page_order = pick(PageOrder::NHD, PageOrder::HND);
             }
-            spec.index_dtype = pick(DType::i32, DType::i64);
+            spec.index_dtype = pick(DType::int32, DType::int64);
             spec.alignment = pick(16, 8, 4, 2);
             const problem::Problem problem = problem::validate(spec, random_sizes(random));
             families::DeviceTraits device = families::traits_of(sm);
@@ -321,7 +321,7 @@ TEST_CASE("the coverage of a model with latents has the kernels of its decode an
             // The decode and the append of this model in the program's words.
             AttentionSpec spec{.head_dim_ckv = 512, .head_dim_kpe = 64, .q_heads = 128};
             spec.kv = KvStorage::paged, spec.page_size = attnsmith::test::pick_of(random, 1, 64);
-            spec.index_dtype = attnsmith::test::pick_of(random, DType::i32, DType::i64);
+            spec.index_dtype = attnsmith::test::pick_of(random, DType::int32, DType::int64);
             if (random() % 2) {
                 spec.kv_dtype = DType::e4m3;
                 spec.kv_scale =
@@ -333,7 +333,7 @@ TEST_CASE("the coverage of a model with latents has the kernels of its decode an
                 spec.op = Op::mla, spec.scale = 0.1, spec.mask = Mask::causal;
                 spec.consistency =
                     attnsmith::test::pick_of(random, Consistency::standard, Consistency::bitwise);
-                spec.o_dtype = attnsmith::test::pick_of(random, DType::bf16, DType::f32);
+                spec.o_dtype = attnsmith::test::pick_of(random, DType::bf16, DType::fp32);
             }
             const problem::Problem problem = problem::validate(spec, random_sizes(random));
             CAPTURE(to_json(AttentionRequest{problem.spec, problem.sizes, {sm}}));
@@ -395,7 +395,7 @@ TEST_CASE("kernels whose output is of fp32 are kernels of their own, and say so"
             return planner::kernel_set(problem::validate(spec, {}).spec, sm, planner::repository_tuning())
                 .kernels();
         };
-        const std::vector<KernelConfig> rounded = set_of({}), whole = set_of(DType::f32);
+        const std::vector<KernelConfig> rounded = set_of({}), whole = set_of(DType::fp32);
         REQUIRE(set_of(spec.dtype) == rounded);
         for (const KernelConfig& kernel : whole) {
             INFO(kernel.name());
@@ -430,7 +430,7 @@ TEST_CASE("every SM of the table has a plan for every head dim", "[planner]") {
         for (std::int64_t qk = 8; qk <= 256; qk += 8) {
             for (std::int64_t vo : {qk, std::int64_t{8}, std::int64_t{128}, std::int64_t{256}}) {
                 AttentionSpec spec{.head_dim_qk = qk, .head_dim_vo = vo, .q_heads = 4, .kv_heads = 2};
-                if (qk / 8 % 2 == 0) spec.o_dtype = DType::f32;  // its rows take twice the shared memory
+                if (qk / 8 % 2 == 0) spec.o_dtype = DType::fp32;  // its rows take twice the shared memory
                 for (std::int64_t q_len : {1, 20, 4096}) {
                     const auto plan = planner::make_plan(
                         problem::validate(spec, {.batch = 2, .q_len = q_len, .kv_len = 4096}), device,

@@ -138,7 +138,7 @@ TEST_CASE("a merge's grid covers its rows, and no more than a grid has", "[plann
 // As the README promises them.
 TEST_CASE("a plan's tolerance is its dtype's", "[planner]") {
     AttentionSpec spec = llama();
-    for (const auto& [dtype, tolerance] : {std::pair{DType::f16, 1e-3}, {DType::bf16, 1e-2}}) {
+    for (const auto& [dtype, tolerance] : {std::pair{DType::fp16, 1e-3}, {DType::bf16, 1e-2}}) {
         spec.dtype = dtype;
         const nlohmann::json numerics = json_of(plan_of(spec, {8, 1, 4096}))["numerics"];
         CHECK(numerics["atol"] == tolerance);
@@ -372,7 +372,7 @@ TEST_CASE("consistency bitwise is served at every wide head dim, on every SM ali
                 for (const int alignment : {2, 8}) {  // at 16 sm_90 has wgmma's for some
                     spec.alignment = alignment;
                     if (paged) spec.kv = KvStorage::paged, spec.page_size = 1;
-                    if (paged) spec.index_dtype = DType::i64, spec.o_dtype = DType::f32;
+                    if (paged) spec.index_dtype = DType::int64, spec.o_dtype = DType::fp32;
                     CAPTURE(device.sm, spec.head_dim_ckv, spec.head_dim_kpe, spec.head_dim_qk,
                             spec.head_dim_vo, paged, alignment);
                     const auto kernels = planner::kernel_set(problem::validate(spec, {}).spec, device.sm,
@@ -501,7 +501,7 @@ TEST_CASE("an output of fp32 changes the kernels alone: neither the split nor th
             CAPTURE(sm, sizes.q_len, sizes.kv_len);
             AttentionSpec spec = llama();
             const planner::Plan rounded = plan_of(spec, sizes, sm);
-            spec.o_dtype = DType::f32;
+            spec.o_dtype = DType::fp32;
             const planner::Plan whole = plan_of(spec, sizes, sm);
             const problem::BoundShape shape{.batch = sizes.batch,
                                             .q_tokens = sizes.batch * sizes.q_len,
@@ -538,7 +538,7 @@ TEST_CASE("precision high is served on CUDA cores, and the others say why not", 
     AttentionSpec spec = llama();
     spec.precision = Precision::high;
     for (const auto& [output, relative] :
-         {std::pair{DType::f32, 1e-5}, std::pair{DType::bf16, 1e-5 + 1.0 / 256}}) {
+         {std::pair{DType::fp32, 1e-5}, std::pair{DType::bf16, 1e-5 + 1.0 / 256}}) {
         spec.o_dtype = output;
         for (const int sm : {80, 86, 90, 120}) {
             const planner::Plan plan = plan_of(spec, {4, 1, 4096}, sm);

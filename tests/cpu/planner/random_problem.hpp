@@ -19,7 +19,7 @@ std::common_type_t<T...> pick_of(std::mt19937& random, T... values) {
 inline AttentionSpec random_spec(std::mt19937& random) {
     const auto pick = [&](auto... values) { return pick_of<std::int64_t>(random, values...); };
     AttentionSpec spec;
-    spec.dtype = random() % 2 ? DType::bf16 : DType::f16;
+    spec.dtype = random() % 2 ? DType::bf16 : DType::fp16;
     spec.head_dim_qk = 8 * (1 + static_cast<std::int64_t>(random() % 32));
     spec.head_dim_vo = random() % 3 == 0 ? 8 * (1 + static_cast<std::int64_t>(random() % 32)) : 0;
     spec.kv_heads = pick(1, 2, 4, 8, 16);
@@ -31,8 +31,8 @@ inline AttentionSpec random_spec(std::mt19937& random) {
     spec.alibi = random() % 4 == 0;
     spec.sink = random() % 4 == 0;
     spec.alignment = static_cast<int>(pick(16, 8, 4, 2));
-    spec.index_dtype = random() % 2 ? DType::i32 : DType::i64;
-    if (random() % 3 == 0) spec.o_dtype = DType::f32;
+    spec.index_dtype = random() % 2 ? DType::int32 : DType::int64;
+    if (random() % 3 == 0) spec.o_dtype = DType::fp32;
     switch (random() % 3) {
         case 0:
             spec.kv = KvStorage::dense;
@@ -90,7 +90,7 @@ inline AttentionSpec random_attention(std::mt19937& random) {
 
 // Where the keys of `spec` are, and how 8 bits of latents are scaled.
 inline void store_randomly(AttentionSpec& spec, std::mt19937& random) {
-    spec.index_dtype = pick_of(random, DType::i32, DType::i64);
+    spec.index_dtype = pick_of(random, DType::int32, DType::int64);
     spec.alignment = pick_of(random, 16, 8, 4, 2);
     if (spec.kv == KvStorage::paged) spec.page_size = pick_of(random, 1, 3, 16, 64, 256);
 }
@@ -106,7 +106,7 @@ inline void scale_latents_randomly(AttentionSpec& spec, std::mt19937& random) {
 
 inline AttentionSpec random_mla(std::mt19937& random) {
     AttentionSpec spec{.op = Op::mla,
-                       .dtype = pick_of(random, DType::bf16, DType::f16),
+                       .dtype = pick_of(random, DType::bf16, DType::fp16),
                        .head_dim_ckv = 64 * (1 + static_cast<std::int64_t>(random() % 8)),
                        .head_dim_kpe = 8 * static_cast<std::int64_t>(random() % 9),
                        .q_heads = pick_of(random, 1, 8, 16, 64, 128),
@@ -114,7 +114,7 @@ inline AttentionSpec random_mla(std::mt19937& random) {
                        .scale = 0.1};
     spec.kv = pick_of(random, KvStorage::dense, KvStorage::ragged, KvStorage::paged);
     store_randomly(spec, random);
-    if (random() % 3 == 0) spec.o_dtype = DType::f32;
+    if (random() % 3 == 0) spec.o_dtype = DType::fp32;
     if (random() % 3 == 0) spec.consistency = Consistency::bitwise;
     if (random() % 2) scale_latents_randomly(spec, random);
     return spec;
@@ -122,7 +122,7 @@ inline AttentionSpec random_mla(std::mt19937& random) {
 
 inline AttentionSpec random_append(std::mt19937& random) {
     const auto some = [&] { return random() % 2 == 0; };
-    AttentionSpec spec{.op = Op::append, .dtype = pick_of(random, DType::bf16, DType::f16)};
+    AttentionSpec spec{.op = Op::append, .dtype = pick_of(random, DType::bf16, DType::fp16)};
     spec.kv = pick_of(random, KvStorage::dense, KvStorage::paged);
     store_randomly(spec, random);
     const bool latent = random() % 3 == 0;

@@ -141,7 +141,7 @@ TEST_CASE("kernels dequantize 8-bit keys at their family's stage, and scale O wh
                     const bool is_ahead = kernel.operand_stage == Stage::dequant_ahead;
                     CHECK((kernel.operand_stage == (is_stored ? here : Stage::as_loaded) ||
                            (is_stored && is_ahead)));
-                    CHECK(kernel.key_value == (is_ahead ? DType::f16 : is_stored ? kv_dtype : DType::bf16));
+                    CHECK(kernel.key_value == (is_ahead ? DType::fp16 : is_stored ? kv_dtype : DType::bf16));
                     CHECK(kernel.value_scale == (is_stored && !is_of_tokens));
                     stored += is_stored;
                 }

@@ -99,7 +99,7 @@ std::vector<MeasuredEntry> parse(const json& document) {
 TEST_CASE("a table's JSON says all of its entries", "[planner][tuning]") {
     const std::vector<MeasuredEntry> entries = parse(good());
     REQUIRE(entries.size() == 3);
-    CHECK(entries[0].match == families::TuningMatch{90, 128, 64, true, 16, MaskClass::window, DType::f16,
+    CHECK(entries[0].match == families::TuningMatch{90, 128, 64, true, 16, MaskClass::window, DType::fp16,
                                                     true, false, true, 1024});
     CHECK(entries[0].tile == families::TuningTile{families::Backend::wgmma, 128, 96, 3});
     CHECK(json::parse(entries[0].measured)["device"] == "some GPU");
@@ -292,12 +292,12 @@ TEST_CASE("what leaves less open wins, and a user over the repository", "[planne
     std::vector<TuningEntry> entries = {entry_of(128, 128, 128, 16), entry_of(128, 128, 128, 32),
                                         entry_of(128, 128, 128, 48)};
     entries[1].match.softcap = true;
-    entries[2].match.softcap = true, entries[2].match.dtype = DType::f16;
+    entries[2].match.softcap = true, entries[2].match.dtype = DType::fp16;
     AttentionSpec spec = spec_of(128, 128);
     CHECK(keys_for(entries, spec) == std::vector{16});
     spec.softcap = 30;
     CHECK(keys_for(entries, spec) == std::vector{32, 16});
-    spec.dtype = DType::f16;
+    spec.dtype = DType::fp16;
     CHECK(keys_for(entries, spec) == std::vector{48, 32, 16});
     entries.push_back(entry_of(128, 128, 128, 64, TileSource::user));
     entries.push_back(entry_of(128, 128, 128, 80, TileSource::user));

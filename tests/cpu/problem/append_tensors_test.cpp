@@ -29,7 +29,7 @@ struct Setup {
                           .q_out = at(4, DType::bf16, {11, 8, 64}),
                           .k_cache = at(5, DType::bf16, {9, 16, 2, 64}),
                           .v_cache = at(6, DType::bf16, {9, 16, 2, 64}),
-                          .slot_mapping = at(7, DType::i64, {11})};
+                          .slot_mapping = at(7, DType::int64, {11})};
     Batch batch{};
 
     BoundShape check() const {
@@ -38,15 +38,15 @@ struct Setup {
 
     void rotate() {
         spec.rope = Rope::half;
-        tensors.positions = at(8, DType::i64, {11});
-        tensors.rope_table = at(9, DType::f32, {100, 64});
+        tensors.positions = at(8, DType::int64, {11});
+        tensors.rope_table = at(9, DType::fp32, {100, 64});
     }
     void find_by_table() {
         spec.slots = Slots::table;
         tensors.slot_mapping = {};
-        batch.q_indptr = at(20, DType::i32, {4});
-        batch.kv_lens = at(21, DType::i32, {3});
-        batch.page_table = at(22, DType::i32, {3, 5});
+        batch.q_indptr = at(20, DType::int32, {4});
+        batch.kv_lens = at(21, DType::int32, {3});
+        batch.page_table = at(22, DType::int32, {3, 5});
     }
     void take_latents() {
         spec = {.op = Op::append,
@@ -59,28 +59,28 @@ struct Setup {
                    .k = at(2, DType::bf16, {11, 576}),
                    .q_out = at(4, DType::bf16, {11, 8, 64}),
                    .k_cache = at(5, DType::bf16, {9, 16, 576}),
-                   .slot_mapping = at(7, DType::i32, {11})};
+                   .slot_mapping = at(7, DType::int32, {11})};
     }
     // Scales of each token and head, in tensors of their own.
     void scale_tokens() {
         spec.kv_dtype = DType::e4m3, spec.kv_scale = KvScale::token_head;
         tensors.k_cache.dtype = tensors.v_cache.dtype = DType::e4m3;
-        tensors.k_scale = at(10, DType::f32, {9, 16, 2}), tensors.v_scale = at(11, DType::f32, {9, 16, 2});
+        tensors.k_scale = at(10, DType::fp32, {9, 16, 2}), tensors.v_scale = at(11, DType::fp32, {9, 16, 2});
     }
     // 64 columns of 8 bits, a scale behind them, and 12 bytes that nothing has.
     void scale_inline() {
         scale_tokens();
         tensors.k_cache = at(5, DType::e4m3, {9, 16, 2, 80}).slice(3, 0, 64);
         tensors.v_cache = at(6, DType::e4m3, {9, 16, 2, 80}).slice(3, 0, 64);
-        tensors.k_scale = at(5, DType::f32, {9, 16, 2, 20}).select(3, 16);
-        tensors.v_scale = at(6, DType::f32, {9, 16, 2, 20}).select(3, 16);
+        tensors.k_scale = at(5, DType::fp32, {9, 16, 2, 20}).select(3, 16);
+        tensors.v_scale = at(6, DType::fp32, {9, 16, 2, 20}).select(3, 16);
     }
     // Rows of 656 bytes: 512 columns of 8 bits, 4 scales, 64 columns of 16 bits.
     void scale_blocks() {
         take_latents();
         spec.kv_dtype = DType::e4m3, spec.kv_scale = KvScale::block128;
-        tensors.k_cache = at(5, DType::u8, {9, 16, 656}).slice(2, 0, 512);
-        tensors.k_scale = at(5, DType::f32, {9, 16, 164}).slice(2, 128, 132);
+        tensors.k_cache = at(5, DType::uint8, {9, 16, 656}).slice(2, 0, 512);
+        tensors.k_scale = at(5, DType::fp32, {9, 16, 164}).slice(2, 128, 132);
         tensors.kpe_cache = at(5, DType::bf16, {9, 16, 328}).slice(2, 264, 328);
     }
 };
@@ -107,12 +107,12 @@ TEST_CASE("forms of an append's tensors", "[append][tensors]") {
         },
         [](Setup& s) { s.tensors.q = s.tensors.q_out = {}; },
         [](Setup& s) { s.tensors = {.q = s.tensors.q, .q_out = s.tensors.q_out}; },
-        [](Setup& s) { s.tensors.slot_mapping.dtype = DType::i32; },
+        [](Setup& s) { s.tensors.slot_mapping.dtype = DType::int32; },
         [](Setup& s) { s.rotate(); },
         [](Setup& s) { s.rotate(), s.tensors.rope_table.dtype = DType::bf16; },
         [](Setup& s) {
             s.rotate(), s.spec.rope_table = RopeTable::frequencies;
-            s.tensors.rope_table = at(9, DType::f32, {32});
+            s.tensors.rope_table = at(9, DType::fp32, {32});
         },
         [](Setup& s) {  // 20 of 64 columns: a row is no multiple of 16 bytes, and is not read as one
             s.rotate(), s.spec.rotary_dim = 20;
@@ -120,7 +120,7 @@ TEST_CASE("forms of an append's tensors", "[append][tensors]") {
         },
         [](Setup& s) {  // 12 angles: not in eights, which half loads side by side
             s.rotate(), s.spec.rotary_dim = 24;
-            s.tensors.rope_table = at(9, DType::f32, {100, 24});
+            s.tensors.rope_table = at(9, DType::fp32, {100, 24});
             s.tensors.rope_table.data = static_cast<char*>(s.tensors.rope_table.data) + 4;
         },
         [](Setup& s) {
@@ -130,9 +130,9 @@ TEST_CASE("forms of an append's tensors", "[append][tensors]") {
         [](Setup& s) {
             s.find_by_table();
             s.batch = {.q_indptr = s.batch.q_indptr,
-                       .page_indptr = at(22, DType::i32, {4}),
-                       .page_indices = at(23, DType::i32, {30}),
-                       .last_page_len = at(24, DType::i32, {3})};
+                       .page_indptr = at(22, DType::int32, {4}),
+                       .page_indices = at(23, DType::int32, {30}),
+                       .last_page_len = at(24, DType::int32, {3})};
         },
         [](Setup& s) {  // [batch, q_len, ...] into a dense cache
             s.spec.kv = KvStorage::dense, s.spec.page_size = 0, s.spec.slots = Slots::table;
@@ -140,7 +140,7 @@ TEST_CASE("forms of an append's tensors", "[append][tensors]") {
                          .v = at(3, DType::bf16, {3, 4, 2, 64}),
                          .k_cache = at(5, DType::bf16, {3, 50, 2, 64}),
                          .v_cache = at(6, DType::bf16, {3, 50, 2, 64})};
-            s.batch.kv_lens = at(21, DType::i32, {3});
+            s.batch.kv_lens = at(21, DType::int32, {3});
         },
         [](Setup& s) {
             s.spec.page_order = PageOrder::HND;
@@ -149,15 +149,15 @@ TEST_CASE("forms of an append's tensors", "[append][tensors]") {
         },
         [](Setup& s) {
             s.spec.q_norm = s.spec.k_norm = s.spec.v_norm = true;
-            s.tensors.q_norm_weight = at(10, DType::f32, {64});
+            s.tensors.q_norm_weight = at(10, DType::fp32, {64});
             s.tensors.k_norm_weight = at(11, DType::bf16, {64});
         },
         [](Setup& s) {
             s.spec.kv_dtype = s.spec.q_dtype = DType::e4m3, s.spec.kv_scale = KvScale::head;
-            s.tensors.k_cache.dtype = DType::e4m3, s.tensors.v_cache.dtype = DType::u8;
-            s.tensors.q_out.dtype = DType::u8;
-            s.tensors.k_scale = at(10, DType::f32, {2}), s.tensors.v_scale = at(11, DType::f32, {2});
-            s.tensors.q_scale = at(12, DType::f32, {1});
+            s.tensors.k_cache.dtype = DType::e4m3, s.tensors.v_cache.dtype = DType::uint8;
+            s.tensors.q_out.dtype = DType::uint8;
+            s.tensors.k_scale = at(10, DType::fp32, {2}), s.tensors.v_scale = at(11, DType::fp32, {2});
+            s.tensors.q_scale = at(12, DType::fp32, {1});
         },
         [](Setup& s) { s.take_latents(); },
         [](Setup& s) {
@@ -169,13 +169,13 @@ TEST_CASE("forms of an append's tensors", "[append][tensors]") {
         [](Setup& s) { s.scale_tokens(); },
         [](Setup& s) {  // with any strides
             s.scale_tokens();
-            s.tensors.k_scale = at(10, DType::f32, {2, 9, 16, 3}).select(3, 1).permute({1, 2, 0});
+            s.tensors.k_scale = at(10, DType::fp32, {2, 9, 16, 3}).select(3, 1).permute({1, 2, 0});
         },
         [](Setup& s) { s.scale_inline(); },
         [](Setup& s) {  // one tensor of keys and values, with their scales
             s.scale_tokens();
             const Tensor bytes = at(5, DType::e4m3, {9, 2, 16, 2, 80});
-            const Tensor floats = at(5, DType::f32, {9, 2, 16, 2, 20});
+            const Tensor floats = at(5, DType::fp32, {9, 2, 16, 2, 20});
             s.tensors.k_cache = bytes.select(1, 0).slice(3, 0, 64);
             s.tensors.v_cache = bytes.select(1, 1).slice(3, 0, 64);
             s.tensors.k_scale = floats.select(1, 0).select(3, 16);
@@ -190,20 +190,20 @@ TEST_CASE("forms of an append's tensors", "[append][tensors]") {
         },
         [](Setup& s) {
             s.scale_tokens(), s.spec.kv_scale = KvScale::block128;
-            s.tensors.k_scale = at(10, DType::f32, {9, 16, 2, 1});
-            s.tensors.v_scale = at(11, DType::f32, {9, 16, 2, 1});
+            s.tensors.k_scale = at(10, DType::fp32, {9, 16, 2, 1});
+            s.tensors.v_scale = at(11, DType::fp32, {9, 16, 2, 1});
         },
         [](Setup& s) { s.scale_blocks(); },
         [](Setup& s) {
             s.scale_blocks();
-            s.tensors.k_cache = at(5, DType::u8, {9, 16, 1, 656}).slice(3, 0, 512);
-            s.tensors.k_scale = at(5, DType::f32, {9, 16, 1, 164}).slice(3, 128, 132);
+            s.tensors.k_cache = at(5, DType::uint8, {9, 16, 1, 656}).slice(3, 0, 512);
+            s.tensors.k_scale = at(5, DType::fp32, {9, 16, 1, 164}).slice(3, 128, 132);
         },
         [](Setup& s) {  // one scale for the latent and the position
             s.take_latents();
             s.spec.kv_dtype = DType::e4m3, s.spec.kv_scale = KvScale::token_head;
-            s.tensors.k_cache = at(5, DType::u8, {9, 16, 592}).slice(2, 0, 576);
-            s.tensors.k_scale = at(5, DType::f32, {9, 16, 148}).select(2, 144);
+            s.tensors.k_cache = at(5, DType::uint8, {9, 16, 592}).slice(2, 0, 576);
+            s.tensors.k_scale = at(5, DType::fp32, {9, 16, 148}).select(2, 144);
         },
         [](Setup& s) {  // no tokens
             for (Tensor* tensor :
@@ -239,34 +239,34 @@ TEST_CASE("what is wrong with an append's tensors is named", "[append][tensors]"
          }},
         {"slot_mapping", [](Setup& s) { s.tensors.slot_mapping = {}; }},
         {"slot_mapping.shape[0]", [](Setup& s) { s.tensors.slot_mapping.shape[0] = 12; }},
-        {"slot_mapping.dtype", [](Setup& s) { s.tensors.slot_mapping.dtype = DType::f32; }},
+        {"slot_mapping.dtype", [](Setup& s) { s.tensors.slot_mapping.dtype = DType::fp32; }},
         {"k.shape[0]", [](Setup& s) { s.tensors.k.shape[0] = 10; }},
         {"k.shape[1]", [](Setup& s) { s.tensors.k.shape[1] = 4; }},
-        {"k.dtype", [](Setup& s) { s.tensors.k.dtype = DType::f16; }},
+        {"k.dtype", [](Setup& s) { s.tensors.k.dtype = DType::fp16; }},
         {"k.strides[2]", [](Setup& s) { s.tensors.k.strides[2] = 2; }},
         {"k.strides[0]", [](Setup& s) { s.tensors.k.strides[0] = 129; }},
         {"k_cache.shape[1]", [](Setup& s) { s.tensors.k_cache.shape[1] = 8; }},
         {"v_cache.shape[0]", [](Setup& s) { s.tensors.v_cache.shape[0] = 8; }},
         {"k_cache.dtype", [](Setup& s) { s.tensors.k_cache.dtype = DType::e4m3; }},
         {"k_cache.strides[0]", [](Setup& s) { s.tensors.k_cache.strides[0] = 0; }},
-        {"positions", [](Setup& s) { s.tensors.positions = at(8, DType::i32, {11}); }},
+        {"positions", [](Setup& s) { s.tensors.positions = at(8, DType::int32, {11}); }},
         {"positions", [](Setup& s) { s.rotate(), s.tensors.positions = {}; }},
         {"positions.rank",
          [](Setup& s) {
-             s.rotate(), s.tensors.positions = at(8, DType::i32, {3, 11});
+             s.rotate(), s.tensors.positions = at(8, DType::int32, {3, 11});
          },
          "M-RoPE"},
         {"rope_table", [](Setup& s) { s.rotate(), s.tensors.rope_table = {}; }},
         {"rope_table.shape[1]", [](Setup& s) { s.rotate(), s.tensors.rope_table.shape[1] = 32; }},
-        {"rope_table.dtype", [](Setup& s) { s.rotate(), s.tensors.rope_table.dtype = DType::f16; },
+        {"rope_table.dtype", [](Setup& s) { s.rotate(), s.tensors.rope_table.dtype = DType::fp16; },
          "fp32 or bf16"},
-        {"q_norm_weight", [](Setup& s) { s.tensors.q_norm_weight = at(10, DType::f32, {64}); }},
+        {"q_norm_weight", [](Setup& s) { s.tensors.q_norm_weight = at(10, DType::fp32, {64}); }},
         {"k_norm_weight", [](Setup& s) { s.spec.k_norm = true; }},
-        {"k_scale", [](Setup& s) { s.tensors.k_scale = at(10, DType::f32, {1}); }},
-        {"q_scale", [](Setup& s) { s.tensors.q_scale = at(10, DType::f32, {1}); }},
+        {"k_scale", [](Setup& s) { s.tensors.k_scale = at(10, DType::fp32, {1}); }},
+        {"q_scale", [](Setup& s) { s.tensors.q_scale = at(10, DType::fp32, {1}); }},
         {"k_scale", [](Setup& s) { s.scale_tokens(), s.tensors.k_scale = {}; },
          "the axes of k_cache but the last"},
-        {"v_scale.rank", [](Setup& s) { s.scale_tokens(), s.tensors.v_scale = at(11, DType::f32, {2}); }},
+        {"v_scale.rank", [](Setup& s) { s.scale_tokens(), s.tensors.v_scale = at(11, DType::fp32, {2}); }},
         {"k_scale.shape[1]", [](Setup& s) { s.scale_tokens(), s.tensors.k_scale.shape[1] = 15; }},
         {"k_scale.dtype", [](Setup& s) { s.scale_tokens(), s.tensors.k_scale.dtype = DType::bf16; }},
         {"k_scale.strides[1]", [](Setup& s) { s.scale_tokens(), s.tensors.k_scale.strides[1] = 0; }},
@@ -288,20 +288,21 @@ TEST_CASE("what is wrong with an append's tensors is named", "[append][tensors]"
         {"k_scale.shape[2]", [](Setup& s) { s.scale_blocks(), s.tensors.k_scale.shape[2] = 3; },
          "blocks of 128 of the"},
         {"kpe_cache", [](Setup& s) { s.scale_blocks(), s.tensors.kpe_cache = {}; }, "block128"},
-        {"kpe_cache.dtype", [](Setup& s) { s.scale_blocks(), s.tensors.kpe_cache.dtype = DType::u8; },
+        {"kpe_cache.dtype", [](Setup& s) { s.scale_blocks(), s.tensors.kpe_cache.dtype = DType::uint8; },
          "bf16"},
         {"v_scale",
          [](Setup& s) {
-             s.scale_blocks(), s.tensors.v_scale = at(11, DType::f32, {9, 16, 4});
+             s.scale_blocks(), s.tensors.v_scale = at(11, DType::fp32, {9, 16, 4});
          }},
-        {"batch.kv_lens", [](Setup& s) { s.batch.kv_lens = at(21, DType::i32, {3}); }, "slots table"},
+        {"batch.kv_lens", [](Setup& s) { s.batch.kv_lens = at(21, DType::int32, {3}); }, "slots table"},
         {"batch.max_kv_len", [](Setup& s) { s.batch.max_kv_len = 5; }},
         {"slot_mapping",
-         [](Setup& s) { s.find_by_table(), s.tensors.slot_mapping = at(7, DType::i32, {11}); }},
+         [](Setup& s) { s.find_by_table(), s.tensors.slot_mapping = at(7, DType::int32, {11}); }},
         {"batch.kv_lens", [](Setup& s) { s.find_by_table(), s.batch.kv_lens = {}; }},
         {"batch.page_table", [](Setup& s) { s.find_by_table(), s.batch.page_table = {}; }},
         {"batch.page_table.shape[0]", [](Setup& s) { s.find_by_table(), s.batch.page_table.shape[0] = 2; }},
-        {"batch.kv_indptr", [](Setup& s) { s.find_by_table(), s.batch.kv_indptr = at(25, DType::i32, {4}); }},
+        {"batch.kv_indptr",
+         [](Setup& s) { s.find_by_table(), s.batch.kv_indptr = at(25, DType::int32, {4}); }},
         {"batch.max_q_len", [](Setup& s) { s.find_by_table(), s.batch.max_q_len = -1; }},
         {"q_out", [](Setup& s) { s.tensors.q_out.data = static_cast<char*>(s.tensors.q.data) + 128; },
          "exactly the view"},
@@ -313,7 +314,7 @@ TEST_CASE("what is wrong with an append's tensors is named", "[append][tensors]"
          "exactly the view"},
         {"q_out",
          [](Setup& s) {
-             s.spec.q_dtype = DType::e5m2, s.tensors.q_out = at(1, DType::u8, {11, 8, 64});
+             s.spec.q_dtype = DType::e5m2, s.tensors.q_out = at(1, DType::uint8, {11, 8, 64});
          },
          "exactly the view"},
         {"q_out",  // it begins where q does, and its tokens are twice as far from each other

@@ -50,7 +50,7 @@ TEST_CASE("Lists are all their combinations, each named by what is its own") {
     CHECK(coverage.specs().size() == 8);
     for (const ModelAttention& attention : coverage.attentions) {
         const AttentionSpec& spec = attention.request.spec;
-        CHECK(spec.dtype == DType::f16);
+        CHECK(spec.dtype == DType::fp16);
         CHECK(contains(attention.name, spec.lse ? "lse on" : "lse off"));
         CHECK(contains(attention.name, spec.kv == KvStorage::dense ? "kv dense" : "kv ragged"));
         CHECK(contains(attention.name, "alignment " + std::to_string(spec.alignment) + ")"));
@@ -115,7 +115,7 @@ TEST_CASE("Types of o reach a model's attentions, of whatever type it is") {
     const Coverage coverage = model_coverage(config, R"({"o_dtype": ["fp16", "fp32"]})");
     std::set<std::optional<DType>> outputs;
     for (const AttentionSpec& spec : coverage.specs()) outputs.insert(spec.o_dtype);
-    CHECK(outputs == std::set<std::optional<DType>>{DType::f16, DType::f32});
+    CHECK(outputs == std::set<std::optional<DType>>{DType::fp16, DType::fp32});
     CHECK(refused([&] { model_coverage(config, R"({"o_dtype": ["bf16", "fp32"]})"); }).field() == "o_dtype");
 }
 

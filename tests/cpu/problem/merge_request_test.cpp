@@ -35,7 +35,7 @@ TEST_CASE("a merge request is read and written", "[merge][request]") {
         R"({"op": "merge", "dtype": "fp16", "head_dim": 72, "q_heads": 3, "lse": true, "alignment": 4, "batch": 2,
             "q_len": 7, "sm": [80, 90]})");
     AttentionSpec spec = merge();
-    spec.dtype = DType::f16;
+    spec.dtype = DType::fp16;
     spec.head_dim_vo = 72;
     spec.q_heads = 3;
     spec.lse = true;
@@ -73,7 +73,7 @@ TEST_CASE("what does not count for a merge is refused by name", "[merge][validat
         {"kv", [](AttentionSpec& s) { s.kv = KvStorage::paged; }},
         {"page_order", [](AttentionSpec& s) { s.page_order = PageOrder::HND; }},
         {"page_size", [](AttentionSpec& s) { s.page_size = 16; }},
-        {"index_dtype", [](AttentionSpec& s) { s.index_dtype = DType::i64; }},
+        {"index_dtype", [](AttentionSpec& s) { s.index_dtype = DType::int64; }},
         {"o_dtype", [](AttentionSpec& s) { s.o_dtype = DType::bf16; }},
         {"kv_dtype", [](AttentionSpec& s) { s.kv_dtype = DType::e4m3; }},
         {"kv_scale", [](AttentionSpec& s) { s.kv_scale = KvScale::head; }},
@@ -98,7 +98,7 @@ TEST_CASE("what does not count for a merge is refused by name", "[merge][validat
 TEST_CASE("the fields of a merge have their bounds", "[merge][validate]") {
     const std::pair<const char*, std::function<void(AttentionSpec&)>> cases[] = {
         {"op", [](AttentionSpec& s) { s.op = static_cast<Op>(9); }},
-        {"dtype", [](AttentionSpec& s) { s.dtype = DType::i32; }},
+        {"dtype", [](AttentionSpec& s) { s.dtype = DType::int32; }},
         {"head_dim_vo", [](AttentionSpec& s) { s.head_dim_vo = 0; }},
         {"head_dim_vo", [](AttentionSpec& s) { s.head_dim_vo = -8; }},
         {"q_heads", [](AttentionSpec& s) { s.q_heads = 0; }},

@@ -25,10 +25,10 @@ struct Setup {
         MergeTensors tensors;
         for (int s = 0; s < states; ++s) {
             tensors.o_states.push_back(at(1 + s, DType::bf16, {11, 8, 32}));
-            tensors.lse_states.push_back(at(101 + s, DType::f32, {11, 8}));
+            tensors.lse_states.push_back(at(101 + s, DType::fp32, {11, 8}));
         }
         tensors.o = at(200, DType::bf16, {11, 8, 32});
-        tensors.lse = at(201, DType::f32, {11, 8});
+        tensors.lse = at(201, DType::fp32, {11, 8});
         return tensors;
     }
     BoundShape check() const {
@@ -55,7 +55,7 @@ TEST_CASE("what a merge's tensors hold", "[merge][tensors]") {
 TEST_CASE("no tokens at all is a valid merge", "[merge][tensors]") {
     Setup setup;
     const Tensor o = Tensor::contiguous(nullptr, DType::bf16, {0, 8, 32});
-    const Tensor lse = Tensor::contiguous(nullptr, DType::f32, {0, 8});
+    const Tensor lse = Tensor::contiguous(nullptr, DType::fp32, {0, 8});
     setup.tensors = {.o_states = {o, o}, .lse_states = {lse, lse}, .o = o, .lse = lse};
     CHECK(setup.check().q_tokens == 0);
 }
@@ -90,7 +90,7 @@ TEST_CASE("views of merged states", "[merge][tensors]") {
         [](Setup& s) {
             s.tensors.o_states[0] = at(1, DType::bf16, {8, 11, 32}).permute({1, 0, 2});
             s.tensors.lse_states[0].strides = {24, 3};
-            s.tensors.lse = at(201, DType::f32, {8, 11}).permute({1, 0});
+            s.tensors.lse = at(201, DType::fp32, {8, 11}).permute({1, 0});
         },
         [](Setup& s) {
             s.spec.alignment = 2;
@@ -117,7 +117,7 @@ TEST_CASE("what is wrong with a merge's tensors is named", "[merge][tensors]") {
         {"lse_states", "3, as many as o_states", [](Setup& s) { s.tensors.lse_states.emplace_back(); }},
         {"o_states[1]", "an absent tensor", [](Setup& s) { s.tensors.o_states[1] = {}; }},
         {"o_states[2].data", "device memory", [](Setup& s) { s.tensors.o_states[2].data = nullptr; }},
-        {"o_states[2].dtype", "bf16", [](Setup& s) { s.tensors.o_states[2].dtype = DType::f16; }},
+        {"o_states[2].dtype", "bf16", [](Setup& s) { s.tensors.o_states[2].dtype = DType::fp16; }},
         {"o_states[0].rank", "3 [q_tokens, q_heads, head_dim_vo]",
          [](Setup& s) { s.tensors.o_states[0].rank = 2; }},
         {"o_states[0].shape[1]", "8 (q_heads)", [](Setup& s) { s.tensors.o_states[0].shape[1] = 7; }},

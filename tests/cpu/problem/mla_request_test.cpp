@@ -41,14 +41,14 @@ TEST_CASE("a request of op mla is read and written", "[mla][request]") {
         with(R"("dtype": "fp16", "mask": "causal", "lse": true, "kv": "paged", "page_size": 64, "batch": 2,
                 "q_len": 7, "kv_len": 99, "sm": [80, 89], "consistency": "bitwise", "o_dtype": "fp32")"));
     AttentionSpec spec = mla();
-    spec.dtype = DType::f16;
+    spec.dtype = DType::fp16;
     spec.kv_heads = 1;
     spec.mask = Mask::causal;
     spec.lse = true;
     spec.kv = KvStorage::paged;
     spec.page_size = 64;
-    spec.o_dtype = DType::f32;
-    spec.kv_dtype = DType::f16;
+    spec.o_dtype = DType::fp32;
+    spec.kv_dtype = DType::fp16;
     spec.consistency = Consistency::bitwise;
     CHECK(request == AttentionRequest{spec, {2, 7, 99}, {80, 89}});
     CHECK(to_json(request) ==
@@ -120,7 +120,7 @@ TEST_CASE("the fields of op mla have their bounds", "[mla][validate]") {
         {"kv_heads", [](AttentionSpec& s) { s.kv_heads = 128; }},
         {"scale", [](AttentionSpec& s) { s.scale = -1.0; }},
         {"page_size", [](AttentionSpec& s) { s.kv = KvStorage::paged; }},
-        {"o_dtype", [](AttentionSpec& s) { s.o_dtype = DType::f16; }},
+        {"o_dtype", [](AttentionSpec& s) { s.o_dtype = DType::fp16; }},
     };
     for (const auto& [field, change] : cases) {
         AttentionSpec spec = mla();

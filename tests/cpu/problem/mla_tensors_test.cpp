@@ -32,8 +32,8 @@ Setup paged() {
     setup.spec.kv = KvStorage::paged;
     setup.spec.page_size = 16;
     setup.tensors.k = at(2, DType::bf16, {9, 16, 192});
-    setup.batch.page_table = at(10, DType::i32, {3, 6});
-    setup.batch.kv_lens = at(11, DType::i32, {3});
+    setup.batch.page_table = at(10, DType::int32, {3, 6});
+    setup.batch.kv_lens = at(11, DType::int32, {3});
     return setup;
 }
 
@@ -43,8 +43,8 @@ Setup ragged() {
     setup.tensors.q = at(1, DType::bf16, {11, 8, 192});
     setup.tensors.o = at(4, DType::bf16, {11, 8, 128});
     setup.tensors.k = at(2, DType::bf16, {20, 192});
-    setup.batch.q_indptr = at(8, DType::i32, {4});
-    setup.batch.kv_indptr = at(9, DType::i32, {4});
+    setup.batch.q_indptr = at(8, DType::int32, {4});
+    setup.batch.kv_indptr = at(9, DType::int32, {4});
     return setup;
 }
 
@@ -118,18 +118,18 @@ TEST_CASE("what is wrong with the tensors of op mla is named", "[mla][tensors]")
         {"k.shape[2]", "192", replaced(&AttentionTensors::k, at(2, DType::bf16, {3, 7, 128}))},
         {"k.shape[2]", "1", replaced(&AttentionTensors::k, at(2, DType::bf16, {3, 7, 2, 192}))},
         {"k.rank", "", replaced(&AttentionTensors::k, at(2, DType::bf16, {21, 192}))},
-        {"k.dtype", "bf16", replaced(&AttentionTensors::k, at(2, DType::f16, {3, 7, 192}))},
+        {"k.dtype", "bf16", replaced(&AttentionTensors::k, at(2, DType::fp16, {3, 7, 192}))},
         {"k", "the latents", replaced(&AttentionTensors::k, {})},
         {"v", "first head_dim_ckv columns of k", replaced(&AttentionTensors::v, at(3, DType::bf16, {3, 7, 128}))},
         {"o.shape[3]", "128", replaced(&AttentionTensors::o, at(4, DType::bf16, {3, 2, 8, 192}))},
-        {"sinks", "sink", replaced(&AttentionTensors::sinks, at(6, DType::f32, {8}))},
+        {"sinks", "sink", replaced(&AttentionTensors::sinks, at(6, DType::fp32, {8}))},
         {"kpe.shape[1]", "7", apart_with(&AttentionTensors::kpe, at(6, DType::bf16, {3, 6, 64}))},
         {"kpe.shape[2]", "64", apart_with(&AttentionTensors::kpe, at(6, DType::bf16, {3, 7, 56}))},
         {"q_pe.shape[0]", "3", apart_with(&AttentionTensors::q_pe, at(6, DType::bf16, {2, 2, 8, 64}))},
         {"q_pe.dtype", "bf16",
          [](Setup& s) {
              s = apart(s);
-             s.tensors.q_pe.dtype = DType::f16;
+             s.tensors.q_pe.dtype = DType::fp16;
          }},
         {"kpe", "16",
          [](Setup& s) {
@@ -198,8 +198,8 @@ Setup rows_of_656_bytes(bool has_head) {
         tensor.shape[2] = 1, tensor.strides[2] = tensor.strides[1];
         return tensor;
     };
-    t.k = shaped(view(DType::u8, 0, 512));
-    t.k_scale = shaped(view(DType::f32, 512, 4));
+    t.k = shaped(view(DType::uint8, 0, 512));
+    t.k_scale = shaped(view(DType::fp32, 512, 4));
     t.kpe = view(DType::bf16, 528, 64);
     return setup;
 }
@@ -220,7 +220,7 @@ TEST_CASE("latents with scales of blocks have their positions apart, in 16 bits"
         };
         const Wrong all[] = {
             {"kpe", "bf16 [..., head_dim_kpe] of its own", [](AttentionTensors& t) { t.kpe = {}; }},
-            {"kpe.dtype", "bf16", [](AttentionTensors& t) { t.kpe.dtype = DType::u8; }},
+            {"kpe.dtype", "bf16", [](AttentionTensors& t) { t.kpe.dtype = DType::uint8; }},
             {"k.dtype", "e4m3", [](AttentionTensors& t) { t.k.dtype = DType::bf16; }},
             {has_head ? "k.shape[3]" : "k.shape[2]", "512 (head_dim_ckv)",
              [&](AttentionTensors& t) { t.k.shape[has_head ? 3 : 2] = 576; }},
@@ -247,9 +247,9 @@ TEST_CASE("one scale of each token is that of all its columns", "[mla][tensors]"
         setup.spec.kv_scale = KvScale::token_head;
         setup.tensors.k.dtype = DType::e5m2;
         if (are_apart) setup.tensors.kpe.dtype = DType::e5m2;
-        setup.tensors.k_scale = at(12, DType::f32, {9, 16});
+        setup.tensors.k_scale = at(12, DType::fp32, {9, 16});
         CHECK_NOTHROW(setup.check());
-        setup.tensors.k_scale = at(12, DType::f32, {9, 16, 1});  // k has no axis of heads
+        setup.tensors.k_scale = at(12, DType::fp32, {9, 16, 1});  // k has no axis of heads
         CHECK(refused([&] { setup.check(); }).field() == "k_scale.rank");
     }
 }

@@ -66,7 +66,7 @@ TEST_CASE("an append stores what the decode reads", "[model][append]") {
     options.slots = Slots::table;
     options.kv_dtype = DType::e4m3, options.kv_scale = KvScale::head;
     options.page_order = PageOrder::HND, options.page_size = 32;
-    options.index_dtype = DType::i64;
+    options.index_dtype = DType::int64;
     options.tensor_parallel = 2;
     const AttentionSpec spec = append_of(read_file(kModels / "llama-3.1-8b.json"), options);
     CHECK(spec.slots == Slots::table);
@@ -74,7 +74,7 @@ TEST_CASE("an append stores what the decode reads", "[model][append]") {
     CHECK(spec.kv_scale == KvScale::head);
     CHECK(spec.page_order == PageOrder::HND);
     CHECK(spec.page_size == 32);
-    CHECK(spec.index_dtype == DType::i64);
+    CHECK(spec.index_dtype == DType::int64);
     CHECK(spec.q_heads == 16);
     CHECK(spec.kv_heads == 4);
 }

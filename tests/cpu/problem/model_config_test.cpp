@@ -72,9 +72,9 @@ TEST_CASE("Gemma's float32 is planned as bf16, with a note", "[model]") {
     const std::string gemma = read_file(kModels / "gemma-2-9b.json");
     CHECK(has_note(parse_model(gemma), "dtype float32 is planned as bf16"));
     ModelOptions options;
-    options.dtype = DType::f16;
+    options.dtype = DType::fp16;
     const Model model = parse_model(gemma, options);
-    CHECK(model.attentions.at(0).request.spec.dtype == DType::f16);
+    CHECK(model.attentions.at(0).request.spec.dtype == DType::fp16);
     CHECK_FALSE(has_note(model, "dtype"));
     CHECK_FALSE(has_note(parse_model(read_file(kModels / "llama-3.1-8b.json")), "dtype"));
 }
@@ -83,14 +83,14 @@ TEST_CASE("Gemma's float32 is planned as bf16, with a note", "[model]") {
 
 TEST_CASE("options reach every request", "[model]") {
     ModelOptions options;
-    options.dtype = DType::f16;
+    options.dtype = DType::fp16;
     options.kv = KvStorage::paged;
     options.page_size = 64;
     options.page_order = PageOrder::HND;
-    options.index_dtype = DType::i64;
+    options.index_dtype = DType::int64;
     options.alignment = 8;
     options.lse = true;
-    options.o_dtype = DType::f32;
+    options.o_dtype = DType::fp32;
     options.precision = Precision::high;
     options.consistency = Consistency::bitwise;
     options.batch = 3;
@@ -98,13 +98,13 @@ TEST_CASE("options reach every request", "[model]") {
     options.kv_len = 99;
     for (const ModelAttention& attention : parse_model(llama_with(""), options).attentions) {
         const AttentionRequest& request = attention.request;
-        CHECK(request.spec.dtype == DType::f16);
+        CHECK(request.spec.dtype == DType::fp16);
         CHECK(request.spec.page_size == 64);
         CHECK(request.spec.page_order == PageOrder::HND);
-        CHECK(request.spec.index_dtype == DType::i64);
+        CHECK(request.spec.index_dtype == DType::int64);
         CHECK(request.spec.alignment == 8);
         CHECK(request.spec.lse);
-        CHECK(request.spec.o_dtype == DType::f32);
+        CHECK(request.spec.o_dtype == DType::fp32);
         CHECK(request.spec.precision == Precision::high);
         CHECK(request.spec.consistency == Consistency::bitwise);
         CHECK(request.sizes == PlanSizes{3, attention.phase == "decode" ? 1 : 17, 99});
@@ -117,17 +117,17 @@ TEST_CASE("options reach every request", "[model]") {
 TEST_CASE("both phases of a model with latents have what the options say of results", "[model]") {
     const std::string config = read_file(kModels / "deepseek-v3.json");
     ModelOptions options;
-    options.o_dtype = DType::f32, options.lse = true, options.alignment = 8;
-    options.index_dtype = DType::i64, options.consistency = Consistency::bitwise;
+    options.o_dtype = DType::fp32, options.lse = true, options.alignment = 8;
+    options.index_dtype = DType::int64, options.consistency = Consistency::bitwise;
     const Model model = parse_model(config, options);
     REQUIRE(model.attentions.size() == 2);
     for (const ModelAttention& attention : model.attentions) {
         INFO(attention.name);
         const AttentionSpec& spec = attention.request.spec;
-        CHECK(spec.o_dtype == DType::f32);
+        CHECK(spec.o_dtype == DType::fp32);
         CHECK(spec.lse);
         CHECK(spec.alignment == 8);
-        CHECK(spec.index_dtype == DType::i64);
+        CHECK(spec.index_dtype == DType::int64);
         CHECK(spec.consistency == Consistency::bitwise);
     }
 }
@@ -159,11 +159,11 @@ TEST_CASE("bad options are refused by name", "[model]") {
     CHECK(with(&ModelOptions::batch, std::int64_t{0}) == "batch");
     CHECK(with(&ModelOptions::q_len, std::int64_t{-1}) == "q_len");
     CHECK(with(&ModelOptions::kv_len, std::int64_t{-1}) == "kv_len");
-    CHECK(with(&ModelOptions::dtype, std::optional<DType>(DType::i32)) == "dtype");
+    CHECK(with(&ModelOptions::dtype, std::optional<DType>(DType::int32)) == "dtype");
     ModelOptions unbuilt;
-    unbuilt.dtype = DType::f32;
+    unbuilt.dtype = DType::fp32;
     CHECK_THROWS_AS(parse_model(llama_with(""), unbuilt), Unsupported);
-    CHECK(with(&ModelOptions::index_dtype, DType::f32) == "index_dtype");
+    CHECK(with(&ModelOptions::index_dtype, DType::fp32) == "index_dtype");
     for (const std::int64_t gpus : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{3}, std::int64_t{16},
                                     std::numeric_limits<std::int64_t>::min()}) {
         CHECK(with(&ModelOptions::tensor_parallel, gpus) == "tensor_parallel");
@@ -278,7 +278,7 @@ TEST_CASE("the part that is the language model is found", "[model]") {
                         std::string(name) + "\": " + text + "}");
         CHECK(model.model_type == "some_vlm");
         CHECK(summary(model) == both(kLlama));
-        CHECK(model.attentions.at(0).request.spec.dtype == DType::f16);  // the outer one's
+        CHECK(model.attentions.at(0).request.spec.dtype == DType::fp16);  // the outer one's
         CHECK(warned(model, WarningKind::not_planned) == std::vector<std::string>{"vision_config"});
     }
     // Nested twice.
@@ -287,7 +287,7 @@ TEST_CASE("the part that is the language model is found", "[model]") {
     CHECK(parse_model(R"({"dtype": "float32", "text_config": {"hidden_size": 64, "num_attention_heads": 1,
                           "num_hidden_layers": 1, "dtype": "float16"}})")
               .attentions.at(0)
-              .request.spec.dtype == DType::f16);
+              .request.spec.dtype == DType::fp16);
     // The heads are outside: something else is inside.
     CHECK(summary(parse_model(llama_with(R"("text_config": {"vocab_size": 7})"))) == both(kLlama));
     // An error inside says where.
@@ -351,8 +351,8 @@ TEST_CASE("dtypes by any of their names", "[model]") {
         return std::pair(model.attentions.at(0).request.spec.dtype, has_note(model, "planned as bf16"));
     };
     CHECK(dtype(R"(, "torch_dtype": "bfloat16")") == std::pair(DType::bf16, false));
-    CHECK(dtype(R"(, "dtype": "float16")") == std::pair(DType::f16, false));
-    CHECK(dtype(R"(, "torch_dtype": "torch.float16")") == std::pair(DType::f16, false));
+    CHECK(dtype(R"(, "dtype": "float16")") == std::pair(DType::fp16, false));
+    CHECK(dtype(R"(, "torch_dtype": "torch.float16")") == std::pair(DType::fp16, false));
     CHECK(dtype(R"(, "torch_dtype": "float32")") == std::pair(DType::bf16, true));
     CHECK(dtype(R"(, "torch_dtype": "auto")") == std::pair(DType::bf16, true));
     CHECK(dtype(R"(, "torch_dtype": null)") == std::pair(DType::bf16, true));
@@ -402,7 +402,7 @@ TEST_CASE("no mutation of a config does anything but throw an Error", "[model][f
 TEST_CASE("Of two dtypes the newer field counts") {
     const Model model = parse_model(R"({"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8,
         "num_hidden_layers": 2, "torch_dtype": "bfloat16", "dtype": "float16"})");
-    CHECK(model.attentions.at(0).request.spec.dtype == DType::f16);
+    CHECK(model.attentions.at(0).request.spec.dtype == DType::fp16);
 }
 
 TEST_CASE("Text with a NUL is no JSON, wherever it stands") {

@@ -43,16 +43,16 @@ TEST_CASE("Each option is read") {
         R"({"dtype": "fp16", "kv": "dense", "page_size": 32, "page_order": "HND", "index_dtype": "int64",
             "batch": 2, "q_len": 3, "kv_len": 4, "tensor_parallel": 5, "alignment": 8, "lse": true,
             "o_dtype": "fp32", "precision": "high", "consistency": "bitwise", "strict": true})");
-    CHECK(options.dtype == DType::f16);
+    CHECK(options.dtype == DType::fp16);
     CHECK(options.kv == KvStorage::dense);
     CHECK(options.page_size == 32);
     CHECK(options.page_order == PageOrder::HND);
-    CHECK(options.index_dtype == DType::i64);
+    CHECK(options.index_dtype == DType::int64);
     CHECK((options.batch == 2 && options.q_len == 3 && options.kv_len == 4));
     CHECK(options.tensor_parallel == 5);
     CHECK(options.alignment == 8);
     CHECK(options.lse);
-    CHECK(options.o_dtype == DType::f32);
+    CHECK(options.o_dtype == DType::fp32);
     CHECK(options.precision == Precision::high);
     CHECK(options.consistency == Consistency::bitwise);
     CHECK(options.strict);
@@ -83,9 +83,9 @@ TEST_CASE("What a program chooses reaches every attention of a model") {
     REQUIRE(model.attentions.size() == 2);
     for (const ModelAttention& attention : model.attentions) {
         const AttentionSpec& spec = attention.request.spec;
-        CHECK((spec.dtype == DType::f16 && spec.lse && spec.index_dtype == DType::i64));
+        CHECK((spec.dtype == DType::fp16 && spec.lse && spec.index_dtype == DType::int64));
         CHECK((spec.kv == KvStorage::paged && spec.page_order == PageOrder::HND && spec.page_size == 64));
-        CHECK((spec.alignment == 4 && spec.o_dtype == DType::f32 && spec.precision == Precision::high));
+        CHECK((spec.alignment == 4 && spec.o_dtype == DType::fp32 && spec.precision == Precision::high));
         CHECK(spec.consistency == Consistency::bitwise);
     }
 }

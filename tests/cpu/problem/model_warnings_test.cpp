@@ -317,7 +317,7 @@ TEST_CASE("two fields that say one thing and differ are told", "[model]") {
     CHECK(differing("qwen2", slides + "false") == Fields{"use_sliding_window"});
     CHECK(differing("qwen2", slides + "true").empty());
     ModelOptions given;
-    given.dtype = DType::f16;
+    given.dtype = DType::fp16;
     CHECK(parse_model(of_type("llama", R"(, "dtype": "float16", "torch_dtype": "bfloat16")"), given)
               .warnings.empty());
     const std::string list = R"("layer_types": ["mamba", "mamba", "mamba", "mamba", "mamba", "mamba",

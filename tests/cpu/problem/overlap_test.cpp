@@ -106,7 +106,7 @@ TEST_CASE("layouts that frameworks make are proved apart", "[overlap]") {
     CHECK_FALSE(overlap(cache.select(1, 0), cache.select(1, 1)));
     // fp32 statistics beside bf16 rows of one workspace row.
     const Tensor row = buffer({50, 64 + 2});
-    Tensor lse = Tensor::contiguous(address(kBase + 128), DType::f32, {50, 1});
+    Tensor lse = Tensor::contiguous(address(kBase + 128), DType::fp32, {50, 1});
     lse.strides[0] = 33;
     CHECK_FALSE(overlap(row.slice(1, 0, 64), lse));
     CHECK(overlap(row, lse));
@@ -141,7 +141,7 @@ TEST_CASE("elements of one tensor", "[overlap]") {
     CHECK_FALSE(may_overlap_itself(buffer({3, 4, 5}).permute({2, 0, 1})));
     CHECK_FALSE(may_overlap_itself(buffer({3, 8, 5}).slice(1, 2, 4)));
     CHECK_FALSE(may_overlap_itself(Tensor{}));
-    CHECK_FALSE(may_overlap_itself(Tensor::contiguous(nullptr, DType::i32, {5, 0})));
+    CHECK_FALSE(may_overlap_itself(Tensor::contiguous(nullptr, DType::int32, {5, 0})));
     Tensor tensor = buffer({3, 4});
     tensor.strides[0] = 3;
     CHECK(may_overlap_itself(tensor));
@@ -160,7 +160,7 @@ TEST_CASE("apart is only said of tensors that share no byte", "[overlap][propert
     };
     const auto random_tensor = [&] {
         Tensor tensor;
-        tensor.dtype = between(0, 1) == 0 ? DType::bf16 : DType::f32;
+        tensor.dtype = between(0, 1) == 0 ? DType::bf16 : DType::fp32;
         tensor.data = address(kBase + static_cast<std::uintptr_t>(between(0, 60)));
         tensor.rank = static_cast<int>(between(0, 4));
         for (std::size_t axis = 0; axis < static_cast<std::size_t>(tensor.rank); ++axis) {

@@ -57,7 +57,7 @@ std::vector<problem::Problem> many_problems() {
     const auto some = [&] { return random() % 2 == 0; };
     for (int i = 0; i < 300; ++i) {
         AttentionSpec spec{.head_dim_qk = 64, .q_heads = 8};
-        if (some()) spec.dtype = DType::f16;
+        if (some()) spec.dtype = DType::fp16;
         if (some()) spec.lse = true;
         if (some()) spec.alignment = 4;
         if (i % 10 == 0) {
@@ -78,8 +78,8 @@ std::vector<problem::Problem> many_problems() {
         if (some())
             spec.kv = KvStorage::paged, spec.page_size = 24,
             spec.page_order = some() ? PageOrder::HND : PageOrder::NHD;
-        if (some()) spec.index_dtype = DType::i64;
-        if (some()) spec.o_dtype = DType::f32;
+        if (some()) spec.index_dtype = DType::int64;
+        if (some()) spec.o_dtype = DType::fp32;
         if (spec.head_dim_qk % 16 == 0 && spec.head_dim_vo % 16 == 0 && some())
             spec.kv_dtype = DType::e4m3, spec.kv_scale = some() ? KvScale::head : KvScale::token_head;
         if (some()) spec.precision = Precision::high;

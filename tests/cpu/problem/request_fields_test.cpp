@@ -129,13 +129,13 @@ TEST_CASE("an enumerator that a cast made is refused in every field of words", "
     refusal([](AttentionSpec& s) { s.kv = static_cast<KvStorage>(77); });
     refusal([](AttentionSpec& s) { s.page_order = static_cast<PageOrder>(77); });
     refusal([](AttentionSpec& s) { s.o_dtype = static_cast<DType>(77); });
-    refusal([](AttentionSpec& s) { s.kv_dtype = DType::u8; });
+    refusal([](AttentionSpec& s) { s.kv_dtype = DType::uint8; });
     refusal([](AttentionSpec& s) { s.kv_scale = static_cast<KvScale>(77); });
     refusal([](AttentionSpec& s) { s.precision = static_cast<Precision>(77); });
     refusal([](AttentionSpec& s) { s.consistency = static_cast<Consistency>(77); });
     refusal([](AttentionSpec& s) { s.op = Op::append, s.slots = static_cast<Slots>(77); });
     refusal([](AttentionSpec& s) { s.op = Op::append, s.rope = static_cast<Rope>(77); });
     refusal([](AttentionSpec& s) { s.op = Op::append, s.rope_table = static_cast<RopeTable>(77); });
-    refusal([](AttentionSpec& s) { s.op = Op::append, s.q_dtype = DType::u8; });
+    refusal([](AttentionSpec& s) { s.op = Op::append, s.q_dtype = DType::uint8; });
     CHECK(refusing == rows([](const RequestField& field) { return field.words != nullptr; }));
 }

@@ -64,7 +64,7 @@ TEST_CASE("every field reaches its place", "[request]") {
         "o_dtype": "float32", "kv_dtype": "fp8", "kv_scale": "head", "precision": "high",
         "consistency": "bitwise", "batch": 2, "q_len": 3, "kv_len": 5, "sm": [80, "90a", "120"]})");
     AttentionSpec spec;
-    spec.dtype = DType::f16;
+    spec.dtype = DType::fp16;
     spec.head_dim_qk = 192;
     spec.head_dim_vo = 128;
     spec.q_heads = 12;
@@ -77,9 +77,9 @@ TEST_CASE("every field reaches its place", "[request]") {
     spec.kv = KvStorage::paged;
     spec.page_order = PageOrder::HND;
     spec.page_size = 3;
-    spec.index_dtype = DType::i64;
+    spec.index_dtype = DType::int64;
     spec.alignment = 8;
-    spec.o_dtype = DType::f32;
+    spec.o_dtype = DType::fp32;
     spec.kv_dtype = DType::e4m3;
     spec.kv_scale = KvScale::head;
     spec.precision = Precision::high;
@@ -99,16 +99,16 @@ TEST_CASE("the least request, normalised", "[request]") {
 }
 
 TEST_CASE("the output's type is that of the inputs unless it is given", "[request]") {
-    CHECK(parse_request(with(R"("dtype": "fp16")")).spec.o_dtype == DType::f16);
+    CHECK(parse_request(with(R"("dtype": "fp16")")).spec.o_dtype == DType::fp16);
     CHECK(parse_request(with(R"("dtype": "fp16", "o_dtype": "half")")) ==
           parse_request(with(R"("dtype": "fp16")")));
-    CHECK(parse_request(with(R"("o_dtype": "f32")")).spec.o_dtype == DType::f32);
+    CHECK(parse_request(with(R"("o_dtype": "f32")")).spec.o_dtype == DType::fp32);
     CHECK(to_json(parse_request(with(R"("o_dtype": "float32")"))).find(R"("o_dtype":"fp32")") !=
           std::string::npos);
 }
 
 TEST_CASE("keys and values are of the queries' type unless it is given", "[request]") {
-    CHECK(parse_request(with(R"("dtype": "fp16")")).spec.kv_dtype == DType::f16);
+    CHECK(parse_request(with(R"("dtype": "fp16")")).spec.kv_dtype == DType::fp16);
     for (const char* const word : {"e4m3", "fp8", "fp8_e4m3", "float8_e4m3fn"})
         CHECK(parse_request(with(fmt::format(R"("kv_dtype": "{}")", word))).spec.kv_dtype == DType::e4m3);
     for (const char* const word : {"e5m2", "fp8_e5m2", "float8_e5m2"})
@@ -336,7 +336,7 @@ class Random {
 AttentionRequest random_request(Random& random) {
     AttentionRequest request;
     AttentionSpec& spec = request.spec;
-    spec.dtype = random.coin() ? DType::f16 : DType::bf16;
+    spec.dtype = random.coin() ? DType::fp16 : DType::bf16;
     spec.head_dim_qk = 8 * random.between(1, 32);
     spec.head_dim_vo = random.coin() ? 0 : 8 * random.between(1, 32);
     spec.kv_heads = random.between(1, 16);
@@ -354,9 +354,9 @@ AttentionRequest random_request(Random& random) {
         spec.page_order = random.coin() ? PageOrder::NHD : PageOrder::HND;
         spec.page_size = random.between(1, 1 << 20);
     }
-    spec.index_dtype = random.coin() ? DType::i32 : DType::i64;
+    spec.index_dtype = random.coin() ? DType::int32 : DType::int64;
     spec.alignment = 1 << random.between(1, 4);
-    if (random.coin()) spec.o_dtype = random.coin() ? DType::f32 : spec.dtype;
+    if (random.coin()) spec.o_dtype = random.coin() ? DType::fp32 : spec.dtype;
     const bool of_16 = spec.head_dim_qk % 16 == 0 && spec.head_dim_vo % 16 == 0;
     if (of_16 && random.coin()) {
         spec.kv_dtype = random.coin() ? DType::e4m3 : DType::e5m2;

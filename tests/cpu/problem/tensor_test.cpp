@@ -29,21 +29,21 @@ using List = std::vector<std::int64_t>;
 }  // namespace
 
 TEST_CASE("contiguous tensors are row-major", "[tensor]") {
-    const Tensor tensor = Tensor::contiguous(kBase, DType::f16, {2, 3, 5, 8});
+    const Tensor tensor = Tensor::contiguous(kBase, DType::fp16, {2, 3, 5, 8});
     CHECK(tensor.data == kBase);
-    CHECK(tensor.dtype == DType::f16);
+    CHECK(tensor.dtype == DType::fp16);
     CHECK(shape(tensor) == List{2, 3, 5, 8});
     CHECK(strides(tensor) == List{120, 40, 8, 1});
     CHECK(tensor);
-    CHECK(strides(Tensor::contiguous(kBase, DType::f32, {7, 0, 4})) == List{4, 4, 1});
-    CHECK(Tensor::contiguous(kBase, DType::f32, {}).rank == 0);
+    CHECK(strides(Tensor::contiguous(kBase, DType::fp32, {7, 0, 4})) == List{4, 4, 1});
+    CHECK(Tensor::contiguous(kBase, DType::fp32, {}).rank == 0);
     CHECK_FALSE(Tensor{});
 }
 
 TEST_CASE("a shape that is none is refused", "[tensor]") {
-    CHECK(refused([] { Tensor::contiguous(kBase, DType::f16, {1, 2, 3, 4, 5, 6}); }).field() == "shape");
-    CHECK(refused([] { Tensor::contiguous(kBase, DType::f16, {2, -1}); }).value() == "-1");
-    CHECK(refused([] { Tensor::contiguous(kBase, DType::f16, {2, kInt64Max, 2}); }).field() == "shape");
+    CHECK(refused([] { Tensor::contiguous(kBase, DType::fp16, {1, 2, 3, 4, 5, 6}); }).field() == "shape");
+    CHECK(refused([] { Tensor::contiguous(kBase, DType::fp16, {2, -1}); }).value() == "-1");
+    CHECK(refused([] { Tensor::contiguous(kBase, DType::fp16, {2, kInt64Max, 2}); }).field() == "shape");
 }
 
 TEST_CASE("permute reorders shape and strides", "[tensor]") {
@@ -60,7 +60,7 @@ TEST_CASE("permute reorders shape and strides", "[tensor]") {
 }
 
 TEST_CASE("select takes one index and drops the axis", "[tensor]") {
-    const Tensor tensor = Tensor::contiguous(kBase, DType::f32, {2, 3, 5}).select(1, 2);
+    const Tensor tensor = Tensor::contiguous(kBase, DType::fp32, {2, 3, 5}).select(1, 2);
     CHECK(shape(tensor) == List{2, 5});
     CHECK(strides(tensor) == List{15, 1});
     CHECK(offset_bytes(tensor) == 10 * 4);
@@ -71,7 +71,7 @@ TEST_CASE("select takes one index and drops the axis", "[tensor]") {
 }
 
 TEST_CASE("slice keeps the axis", "[tensor]") {
-    const Tensor tensor = Tensor::contiguous(kBase, DType::f16, {4, 6, 8});
+    const Tensor tensor = Tensor::contiguous(kBase, DType::fp16, {4, 6, 8});
     const Tensor sliced = tensor.slice(1, 2, 5);
     CHECK(shape(sliced) == List{4, 3, 8});
     CHECK(strides(sliced) == strides(tensor));
@@ -87,11 +87,11 @@ TEST_CASE("slice keeps the axis", "[tensor]") {
 }
 
 TEST_CASE("split makes two axes of one", "[tensor]") {
-    const Tensor tensor = Tensor::contiguous(kBase, DType::f16, {4, 24}).split(1, 3);
+    const Tensor tensor = Tensor::contiguous(kBase, DType::fp16, {4, 24}).split(1, 3);
     CHECK(shape(tensor) == List{4, 3, 8});
     CHECK(strides(tensor) == List{24, 8, 1});
     CHECK(shape(tensor.split(0, 1)) == List{1, 4, 3, 8});
-    CHECK(shape(Tensor::contiguous(kBase, DType::f16, {0, 8}).split(0, 2)) == List{2, 0, 8});
+    CHECK(shape(Tensor::contiguous(kBase, DType::fp16, {0, 8}).split(0, 2)) == List{2, 0, 8});
     CHECK(refused([&] { tensor.split(2, 3); }).field() == "outer");
     CHECK(refused([&] { tensor.split(2, 0); }).field() == "outer");
     CHECK(refused([&] { tensor.split(2, -2); }).field() == "outer");
@@ -107,19 +107,19 @@ TEST_CASE("views of views address the right elements", "[tensor]") {
     CHECK(strides(v) == List{128, 16, 1});
     CHECK(offset_bytes(v) == 6 * 16 * 2);
     // K and V in one cache [pages, 2, page_size, heads, dim].
-    const Tensor cache = Tensor::contiguous(kBase, DType::f16, {9, 2, 16, 4, 64});
+    const Tensor cache = Tensor::contiguous(kBase, DType::fp16, {9, 2, 16, 4, 64});
     CHECK(strides(cache.select(1, 1)) == List{8192, 256, 64, 1});
     CHECK(offset_bytes(cache.select(1, 1)) == 4096 * 2);
 }
 
 TEST_CASE("an absent tensor stays absent", "[tensor]") {
-    const Tensor tensor = Tensor::contiguous(nullptr, DType::f16, {4, 6});
+    const Tensor tensor = Tensor::contiguous(nullptr, DType::fp16, {4, 6});
     CHECK(tensor.select(0, 3).data == nullptr);
     CHECK(tensor.slice(1, 3, 6).data == nullptr);
 }
 
 TEST_CASE("offsets that no pointer has are refused", "[tensor]") {
-    Tensor tensor = Tensor::contiguous(kBase, DType::f32, {4, 4});
+    Tensor tensor = Tensor::contiguous(kBase, DType::fp32, {4, 4});
     tensor.strides[0] = kInt64Max / 2;
     CHECK(refused([&] { tensor.select(0, 3); }).field() == "strides");
     CHECK(refused([&] { tensor.slice(0, 1, 2); }).field() == "strides");

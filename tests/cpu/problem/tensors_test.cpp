@@ -55,8 +55,8 @@ Setup ragged() {
     setup.tensors.k = at(2, DType::bf16, {20, 2, 64});
     setup.tensors.v = at(3, DType::bf16, {20, 2, 32});
     setup.tensors.o = at(4, DType::bf16, {11, 8, 32});
-    setup.batch.q_indptr = at(8, DType::i32, {4});
-    setup.batch.kv_indptr = at(9, DType::i32, {4});
+    setup.batch.q_indptr = at(8, DType::int32, {4});
+    setup.batch.kv_indptr = at(9, DType::int32, {4});
     return setup;
 }
 
@@ -68,25 +68,25 @@ Setup padded() {
     setup.tensors.k = at(2, DType::bf16, {9, 16, 2, 64});
     setup.tensors.v = at(3, DType::bf16, {9, 16, 2, 32});
     setup.batch.kv_indptr = {};
-    setup.batch.page_table = at(10, DType::i32, {3, 6});
-    setup.batch.kv_lens = at(11, DType::i32, {3});
+    setup.batch.page_table = at(10, DType::int32, {3, 6});
+    setup.batch.kv_lens = at(11, DType::int32, {3});
     return setup;
 }
 
 // The same with a table of more rows than the batch.
 Setup rows() {
     Setup setup = padded();
-    setup.batch.page_table = at(10, DType::i32, {40, 6});
-    setup.batch.table_rows = at(14, DType::i32, {3});
+    setup.batch.page_table = at(10, DType::int32, {40, 6});
+    setup.batch.table_rows = at(14, DType::int32, {3});
     return setup;
 }
 
 Setup compressed() {
     Setup setup = padded();
     setup.batch.page_table = setup.batch.kv_lens = {};
-    setup.batch.page_indptr = at(12, DType::i32, {4});
-    setup.batch.page_indices = at(13, DType::i32, {10});
-    setup.batch.last_page_len = at(14, DType::i32, {3});
+    setup.batch.page_indptr = at(12, DType::int32, {4});
+    setup.batch.page_indices = at(13, DType::int32, {10});
+    setup.batch.last_page_len = at(14, DType::int32, {3});
     return setup;
 }
 
@@ -94,11 +94,11 @@ Setup compressed() {
 Setup full() {
     Setup setup = dense();
     setup.spec.lse = setup.spec.sink = setup.spec.alibi = true;
-    setup.tensors.lse = at(5, DType::f32, {3, 5, 8});
-    setup.tensors.sinks = at(6, DType::f32, {8});
-    setup.tensors.alibi_slopes = at(7, DType::f32, {8});
-    setup.batch.q_lens = at(8, DType::i32, {3});
-    setup.batch.kv_lens = at(9, DType::i32, {3});
+    setup.tensors.lse = at(5, DType::fp32, {3, 5, 8});
+    setup.tensors.sinks = at(6, DType::fp32, {8});
+    setup.tensors.alibi_slopes = at(7, DType::fp32, {8});
+    setup.batch.q_lens = at(8, DType::int32, {3});
+    setup.batch.kv_lens = at(9, DType::int32, {3});
     return setup;
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("what the tensors hold", "[tensors]") {
     const InvalidRequest truncated = refused([&] { bounded.check(); });
     CHECK(truncated.field() == "batch.max_q_len");
     CHECK(contains(truncated.accepted(), "batch.q_lens"));
-    bounded.batch.q_lens = at(8, DType::i32, {3});
+    bounded.batch.q_lens = at(8, DType::int32, {3});
     CHECK(bounded.check().q_tokens == 6);
 
     const BoundShape of_ragged = ragged().check();
@@ -164,7 +164,7 @@ TEST_CASE("bounds are clamped to what the tensors hold", "[tensors]") {
     setup.spec.page_size = 1 << 20;
     setup.tensors.k = at(2, DType::bf16, {1, 1 << 20, 2, 64});
     setup.tensors.v = moved(at(2, DType::bf16, {1, 1 << 20, 2, 32}), std::int64_t{1} << 40);
-    setup.batch.page_table = moved(at(2, DType::i32, {3, 1 << 20}), std::int64_t{1} << 41);
+    setup.batch.page_table = moved(at(2, DType::int32, {3, 1 << 20}), std::int64_t{1} << 41);
     for (Tensor* tensor : {&setup.tensors.q, &setup.tensors.o, &setup.batch.kv_lens, &setup.batch.q_indptr}) {
         *tensor = moved(*tensor, std::int64_t{1} << 42);
     }
@@ -193,10 +193,10 @@ TEST_CASE("views of every layout pass", "[tensors]") {
         [](Setup& s) { s.tensors.v.strides[0] = 0; },
         // LSE as [b, h, s].
         [](Setup& s) {
-            s.tensors.lse = at(5, DType::f32, {3, 8, 5}).permute({0, 2, 1});
+            s.tensors.lse = at(5, DType::fp32, {3, 8, 5}).permute({0, 2, 1});
         },
         [](Setup& s) {
-            s.tensors.lse = at(5, DType::f32, {3, 5, 8, 3}).select(3, 1);
+            s.tensors.lse = at(5, DType::fp32, {3, 5, 8, 3}).select(3, 1);
         },
         // Nothing is optional that is not needed.
         [](Setup& s) { s.batch.q_lens = {}; },
@@ -243,7 +243,7 @@ TEST_CASE("pages in either order, K and V in one cache", "[tensors]") {
     CHECK(refused([&] { setup.check(); }).field() == "k.shape[1]");
     setup.spec.page_order = PageOrder::HND;
     CHECK(setup.check().pages == 9);
-    setup.batch.page_table = at(10, DType::i32, {3, 64}).slice(1, 0, 6);  // strided rows
+    setup.batch.page_table = at(10, DType::int32, {3, 64}).slice(1, 0, 6);  // strided rows
     CHECK(setup.check().page_list == 6);
     CHECK(setup.check().table_rows == 3);
     CHECK(rows().check().table_rows == 40);
@@ -257,11 +257,11 @@ TEST_CASE("nothing at all is a valid launch", "[tensors]") {
     setup.tensors.v = Tensor::contiguous(nullptr, DType::bf16, {0, 2, 32});
     CHECK(setup.check().batch == 3);  // of empty sequences
     CHECK(setup.check().q_tokens == 0);
-    setup.batch.q_indptr = at(8, DType::i32, {1});
-    setup.batch.kv_indptr = at(9, DType::i32, {1});
+    setup.batch.q_indptr = at(8, DType::int32, {1});
+    setup.batch.kv_indptr = at(9, DType::int32, {1});
     CHECK(setup.check().batch == 0);
     Setup pages = compressed();
-    pages.batch.page_indices = Tensor::contiguous(nullptr, DType::i32, {0});
+    pages.batch.page_indices = Tensor::contiguous(nullptr, DType::int32, {0});
     pages.tensors.k = Tensor::contiguous(nullptr, DType::bf16, {0, 16, 2, 64});
     pages.tensors.v = Tensor::contiguous(nullptr, DType::bf16, {0, 16, 2, 32});
     CHECK(pages.check().max_kv_len == 0);
@@ -298,15 +298,15 @@ TEST_CASE("alignment classes", "[tensors]") {
 
 TEST_CASE("an output of fp32 has its own size, strides and bases", "[tensors]") {
     Setup setup = dense();
-    setup.spec.o_dtype = DType::f32;
+    setup.spec.o_dtype = DType::fp32;
     CHECK(refused([&] { setup.check(); }).accepted() == "fp32");  // o is of bf16 yet
-    setup.tensors.o = at(4, DType::f32, {3, 5, 8, 32});
+    setup.tensors.o = at(4, DType::fp32, {3, 5, 8, 32});
     CHECK_NOTHROW(setup.check());
     for (const int alignment : {16, 8, 4, 2}) {
         INFO(alignment);
         const int bytes = std::max(alignment, 4);  // no element of fp32 lies at less
         setup.spec.alignment = alignment;
-        setup.tensors.o = moved(at(4, DType::f32, {3, 5, 8, 32 + bytes / 4}), bytes).slice(3, 0, 32);
+        setup.tensors.o = moved(at(4, DType::fp32, {3, 5, 8, 32 + bytes / 4}), bytes).slice(3, 0, 32);
         CHECK_NOTHROW(setup.check());
         Setup base = setup;
         base.tensors.o = moved(base.tensors.o, bytes / 2);
@@ -322,8 +322,8 @@ TEST_CASE("an output of fp32 has its own size, strides and bases", "[tensors]") 
     }
     // It is twice as long, so its end reaches into what follows.
     setup = dense();
-    setup.spec.o_dtype = DType::f32;
-    setup.tensors.o = at(4, DType::f32, {3, 5, 8, 32});
+    setup.spec.o_dtype = DType::fp32;
+    setup.tensors.o = at(4, DType::fp32, {3, 5, 8, 32});
     setup.tensors.q = at(5, DType::bf16, {3, 5, 8, 64});
     setup.tensors.o = moved(setup.tensors.o, (16 << 20) - 3 * 5 * 8 * 32 * 4);
     CHECK_NOTHROW(setup.check());
@@ -338,24 +338,24 @@ TEST_CASE("keys and values of 8 bits are that type or bytes, and have the scales
         setup.spec.kv_dtype = dtype;
         const InvalidRequest of_16 = refused([&] { setup.check(); });
         CHECK((of_16.field() == "k.dtype" && of_16.accepted() == to_string(dtype)));
-        for (const DType given : {dtype, DType::u8}) {
+        for (const DType given : {dtype, DType::uint8}) {
             setup.tensors.k = at(2, given, {3, 7, 2, 64});
             setup.tensors.v = at(3, given, {3, 7, 2, 32});
             CHECK_NOTHROW(setup.check());
         }
         setup.tensors.v.dtype = dtype == DType::e4m3 ? DType::e5m2 : DType::e4m3;
         CHECK(refused([&] { setup.check(); }).field() == "v.dtype");
-        setup.tensors.v.dtype = DType::u8;
-        setup.tensors.k_scale = at(12, DType::f32, {1});
+        setup.tensors.v.dtype = DType::uint8;
+        setup.tensors.k_scale = at(12, DType::fp32, {1});
         CHECK(refused([&] { setup.check(); }).field() == "k_scale");
         setup.spec.kv_scale = KvScale::tensor;
         const InvalidRequest absent = refused([&] { setup.check(); });
         CHECK((absent.field() == "v_scale" && contains(absent.accepted(), "fp32 [1]")));
-        setup.tensors.v_scale = at(13, DType::f32, {1});
+        setup.tensors.v_scale = at(13, DType::fp32, {1});
         CHECK_NOTHROW(setup.check());
         setup.spec.kv_scale = KvScale::head;
         CHECK(refused([&] { setup.check(); }).accepted() == "2 (kv_heads)");
-        setup.tensors.k_scale = at(12, DType::f32, {2});
+        setup.tensors.k_scale = at(12, DType::fp32, {2});
         setup.tensors.v_scale = at(13, DType::bf16, {2});
         CHECK(refused([&] { setup.check(); }).field() == "v_scale.dtype");
         setup.tensors.v_scale = setup.tensors.k_scale;  // inputs may be one
@@ -364,7 +364,7 @@ TEST_CASE("keys and values of 8 bits are that type or bytes, and have the scales
         CHECK(refused([&] { setup.check(); }).field() == "o");
     }
     Setup plain = dense();
-    plain.tensors.k.dtype = DType::u8;
+    plain.tensors.k.dtype = DType::uint8;
     CHECK(refused([&] { plain.check(); }).field() == "k.dtype");
 }
 
@@ -378,8 +378,8 @@ Setup with_token_scales(Setup setup, KvScale scale) {
     t.k.dtype = t.v.dtype = DType::e4m3;
     const auto scales = [&](int place, const Tensor& keys) {
         Tensor of = keys;
-        of.data = at(place, DType::f32, {1}).data;
-        of.dtype = DType::f32;
+        of.data = at(place, DType::fp32, {1}).data;
+        of.dtype = DType::fp32;
         const auto last = static_cast<std::size_t>(keys.rank - 1);
         of.shape[last] = 1;
         for (int axis = 0; axis < keys.rank; ++axis)
@@ -417,11 +417,11 @@ TEST_CASE("scales of each token have the axes of k and v but the last, with any 
 TEST_CASE("scales behind each head's columns are a view of the cache", "[tensors]") {
     Setup setup = padded();
     setup.spec.alignment = 4;
-    const Tensor rows = at(2, DType::u8, {9, 16, 2, 68}), of_values = at(3, DType::u8, {9, 16, 2, 36});
+    const Tensor rows = at(2, DType::uint8, {9, 16, 2, 68}), of_values = at(3, DType::uint8, {9, 16, 2, 36});
     setup = with_token_scales(setup, KvScale::token_head);
     const auto behind = [](const Tensor& all, std::int64_t columns) {
         Tensor scales = moved(all, columns).select(3, 0);
-        scales.dtype = DType::f32;
+        scales.dtype = DType::fp32;
         for (int axis = 0; axis < 3; ++axis) scales.strides[static_cast<std::size_t>(axis)] /= 4;
         return scales;
     };
@@ -447,10 +447,10 @@ TEST_CASE("what is wrong with scales of each token is named with its remedy", "[
         {"v_scale", "kv_scale is token_head", [](AttentionTensors& t) { t.v_scale = {}; }},
         {"k_scale.dtype", "fp32", [](AttentionTensors& t) { t.k_scale.dtype = DType::bf16; }},
         {"k_scale.rank", "3: the axes of k but the last",
-         [](AttentionTensors& t) { t.k_scale = at(12, DType::f32, {2}); }},
+         [](AttentionTensors& t) { t.k_scale = at(12, DType::fp32, {2}); }},
         {"k_scale.rank", "3",
          [](AttentionTensors& t) {
-             t.k_scale = at(12, DType::f32, {3, 7, 2, 1});
+             t.k_scale = at(12, DType::fp32, {3, 7, 2, 1});
          }},
         {"k_scale.shape[1]", "7 (k.shape[1])", [](AttentionTensors& t) { t.k_scale.shape[1] = 6; }},
         {"v_scale.shape[2]", "2 (v.shape[2])", [](AttentionTensors& t) { t.v_scale.shape[2] = 8; }},
@@ -468,7 +468,7 @@ TEST_CASE("what is wrong with scales of each token is named with its remedy", "[
         {"k_scale", "one of 128 columns a block", [](AttentionTensors& t) { t.k_scale = {}; }},
         {"v_scale.rank", "4: the axes of v but the last, and one of 128 columns a block",
          [](AttentionTensors& t) {
-             t.v_scale = at(13, DType::f32, {3, 7, 2});
+             t.v_scale = at(13, DType::fp32, {3, 7, 2});
          }},
         {"k_scale.shape[3]", "1 (blocks of 128 of the 64 columns of k)",
          [](AttentionTensors& t) { t.k_scale.shape[3] = 2; }},
@@ -511,7 +511,7 @@ TEST_CASE("what is wrong with the tensors is named", "[tensors]") {
     };
     const auto gone_index = [](Tensor Batch::*member) { return [=](Setup& s) { s.batch.*member = {}; }; };
     const auto extra_index = [](Tensor Batch::*member) {
-        return [=](Setup& s) { s.batch.*member = at(15, DType::i32, {3}); };
+        return [=](Setup& s) { s.batch.*member = at(15, DType::int32, {3}); };
     };
     const Case cases[] = {
         // Absent and null.
@@ -537,14 +537,16 @@ TEST_CASE("what is wrong with the tensors is named", "[tensors]") {
         {full, "alibi_slopes", "a spec with alibi", [](Setup& s) { s.spec.alibi = false; }},
         // Types.
         {dense, "q.dtype", "fp16 is not accepted; expected bf16",
-         [](Setup& s) { s.tensors.q.dtype = DType::f16; }},
-        {dense, "k.dtype", "expected bf16", [](Setup& s) { s.tensors.k.dtype = DType::f32; }},
+         [](Setup& s) { s.tensors.q.dtype = DType::fp16; }},
+        {dense, "k.dtype", "expected bf16", [](Setup& s) { s.tensors.k.dtype = DType::fp32; }},
         {dense, "v.dtype", "expected bf16", [](Setup& s) { s.tensors.v.dtype = static_cast<DType>(99); }},
-        {dense, "o.dtype", "expected bf16", [](Setup& s) { s.tensors.o.dtype = DType::f32; }},
+        {dense, "o.dtype", "expected bf16", [](Setup& s) { s.tensors.o.dtype = DType::fp32; }},
         {full, "lse.dtype", "expected fp32", [](Setup& s) { s.tensors.lse.dtype = DType::bf16; }},
         {full, "sinks.dtype", "expected fp32", [](Setup& s) { s.tensors.sinks.dtype = DType::bf16; }},
-        {full, "batch.kv_lens.dtype", "expected int32", [](Setup& s) { s.batch.kv_lens.dtype = DType::i64; }},
-        {ragged, "batch.q_indptr.dtype", "expected int64", [](Setup& s) { s.spec.index_dtype = DType::i64; }},
+        {full, "batch.kv_lens.dtype", "expected int32",
+         [](Setup& s) { s.batch.kv_lens.dtype = DType::int64; }},
+        {ragged, "batch.q_indptr.dtype", "expected int64",
+         [](Setup& s) { s.spec.index_dtype = DType::int64; }},
         // Ranks and extents.
         {dense, "q.rank", "4 [batch, q_len, q_heads, head_dim_qk]", [](Setup& s) { s.tensors.q.rank = 3; }},
         {dense, "q.rank", "99 is not accepted", [](Setup& s) { s.tensors.q.rank = 99; }},
@@ -569,13 +571,13 @@ TEST_CASE("what is wrong with the tensors is named", "[tensors]") {
         {padded, "v.shape[0]", "9 (pages)", [](Setup& s) { s.tensors.v.shape[0] = 8; }},
         {full, "lse.rank", "3 [batch, q_len of q, q_heads]",
          [](Setup& s) {
-             s.tensors.lse = at(5, DType::f32, {3, 5, 8, 1});
+             s.tensors.lse = at(5, DType::fp32, {3, 5, 8, 1});
          }},
         {full, "lse.shape[1]", "5 (q_len", [](Setup& s) { s.tensors.lse.shape[1] = 6; }},
         {full, "sinks.shape[0]", "8 (q_heads)", [](Setup& s) { s.tensors.sinks.shape[0] = 2; }},
         {full, "alibi_slopes.rank", "1 [q_heads]",
          [](Setup& s) {
-             s.tensors.alibi_slopes = at(7, DType::f32, {8, 1});
+             s.tensors.alibi_slopes = at(7, DType::fp32, {8, 1});
          }},
         {dense, "q.shape[0]", "a batch of at most 1048576",
          [](Setup& s) { s.tensors.q.shape[0] = kMaxBatch + 1; }},
@@ -611,7 +613,7 @@ TEST_CASE("what is wrong with the tensors is named", "[tensors]") {
          [](Setup& s) { s.batch.kv_indptr = moved(s.batch.kv_indptr, 2); }},
         {padded, "batch.page_table.strides[1]", "contiguous",
          [](Setup& s) {
-             s.batch.page_table = at(10, DType::i32, {6, 3}).permute({1, 0});
+             s.batch.page_table = at(10, DType::int32, {6, 3}).permute({1, 0});
          }},
         {padded, "batch.page_table.strides[0]", "a stride from 0",
          [](Setup& s) { s.batch.page_table.strides[0] = -6; }},
@@ -662,9 +664,9 @@ TEST_CASE("what is wrong with the tensors is named", "[tensors]") {
         {padded, "batch.kv_lens.shape[0]", "3 (batch)", [](Setup& s) { s.batch.kv_lens.shape[0] = 4; }},
         {padded, "batch.page_table.shape[0]", "3 (batch)", [](Setup& s) { s.batch.page_table.shape[0] = 2; }},
         {rows, "batch.table_rows.shape[0]", "3 (batch)", [](Setup& s) { s.batch.table_rows.shape[0] = 4; }},
-        {rows, "batch.table_rows.dtype", "int32", [](Setup& s) { s.batch.table_rows.dtype = DType::i64; }},
+        {rows, "batch.table_rows.dtype", "int32", [](Setup& s) { s.batch.table_rows.dtype = DType::int64; }},
         {rows, "batch.page_table.shape[0]", "1 or more",
-         [](Setup& s) { s.batch.page_table = at(10, DType::i32, {0, 6}); }},
+         [](Setup& s) { s.batch.page_table = at(10, DType::int32, {0, 6}); }},
         {rows, "o", "memory that overlaps batch.table_rows",
          [](Setup& s) { s.batch.table_rows.data = s.tensors.o.data; }},
         {compressed, "batch.table_rows", "nothing: it belongs to pages by page_table",
@@ -673,7 +675,7 @@ TEST_CASE("what is wrong with the tensors is named", "[tensors]") {
         {ragged, "batch.table_rows", "paged KV, and the spec's kv is ragged",
          extra_index(&Batch::table_rows)},
         {padded, "batch.page_table.rank", "2 [batch",
-         [](Setup& s) { s.batch.page_table = at(10, DType::i32, {18}); }},
+         [](Setup& s) { s.batch.page_table = at(10, DType::int32, {18}); }},
         {compressed, "batch.page_indptr.shape[0]", "4 (batch + 1)",
          [](Setup& s) { s.batch.page_indptr.shape[0] = 3; }},
         {compressed, "batch.last_page_len.shape[0]", "3 (batch)",

@@ -121,7 +121,7 @@ TEST_CASE("a head dim that is not supported is named, with the next that is", "[
 
 TEST_CASE("a dtype that is not supported is named, with the remedy", "[validate]") {
     AttentionSpec spec = good_spec();
-    spec.dtype = DType::f32;
+    spec.dtype = DType::fp32;
     CHECK_THROWS_AS(validate(spec, {}), Unsupported);
     CHECK_THROWS_WITH(validate(spec, {}), "dtype fp32 is not supported; supported are fp16 and bf16");
     spec.dtype = DType::e4m3;
@@ -160,7 +160,7 @@ TEST_CASE("a causal mask takes no window to the right", "[validate]") {
 
 TEST_CASE("what is wrong is named", "[validate]") {
     const Case cases[] = {
-        {"dtype", "fp16 or bf16", with(&AttentionSpec::dtype, DType::i32)},
+        {"dtype", "fp16 or bf16", with(&AttentionSpec::dtype, DType::int32)},
         {"dtype", "fp16 or bf16", with(&AttentionSpec::dtype, static_cast<DType>(99))},
         {"head_dim_vo", "a multiple of 8", with<std::int64_t>(&AttentionSpec::head_dim_vo, -8)},
         {"q_heads", "from 1 to 65536", with<std::int64_t>(&AttentionSpec::q_heads, 0)},
@@ -191,18 +191,18 @@ TEST_CASE("what is wrong is named", "[validate]") {
         {"page_size", "from 1 to 1048576", paged((1 << 20) + 1)},
         {"page_size", "kv is dense", with<std::int64_t>(&AttentionSpec::page_size, 16)},
         {"page_size", "kv is dense", with<std::int64_t>(&AttentionSpec::page_size, -1)},
-        {"index_dtype", "int32 or int64", with(&AttentionSpec::index_dtype, DType::f32)},
+        {"index_dtype", "int32 or int64", with(&AttentionSpec::index_dtype, DType::fp32)},
         {"alignment", "16, 8, 4 or 2", with(&AttentionSpec::alignment, 0)},
         {"alignment", "16, 8, 4 or 2", with(&AttentionSpec::alignment, 1)},
         {"alignment", "16, 8, 4 or 2", with(&AttentionSpec::alignment, 12)},
         {"alignment", "16, 8, 4 or 2", with(&AttentionSpec::alignment, 32)},
         {"o_dtype", "bf16, as dtype is, or fp32",
-         with<std::optional<DType>>(&AttentionSpec::o_dtype, DType::f16)},
-        {"o_dtype", "fp16, bf16 or fp32", with<std::optional<DType>>(&AttentionSpec::o_dtype, DType::i64)},
+         with<std::optional<DType>>(&AttentionSpec::o_dtype, DType::fp16)},
+        {"o_dtype", "fp16, bf16 or fp32", with<std::optional<DType>>(&AttentionSpec::o_dtype, DType::int64)},
         {"kv_dtype", "bf16, as dtype is, e4m3 or e5m2",
-         with<std::optional<DType>>(&AttentionSpec::kv_dtype, DType::f16)},
+         with<std::optional<DType>>(&AttentionSpec::kv_dtype, DType::fp16)},
         {"kv_dtype", "fp16, bf16, e4m3 or e5m2",
-         with<std::optional<DType>>(&AttentionSpec::kv_dtype, DType::u8)},
+         with<std::optional<DType>>(&AttentionSpec::kv_dtype, DType::uint8)},
         {"kv_scale", "kv_dtype is bf16", with(&AttentionSpec::kv_scale, KvScale::tensor)},
         {"kv_scale", "none, tensor, head, token_head or block128",
          with(&AttentionSpec::kv_scale, static_cast<KvScale>(9))},
@@ -232,11 +232,11 @@ TEST_CASE("the ends of every range are valid", "[validate]") {
         with<std::int64_t>(&AttentionSpec::kv_heads, 1),
         with<std::int64_t>(&AttentionSpec::kv_heads, 32),
         [](AttentionSpec& spec, PlanSizes&) { spec.q_heads = kMaxHeads; },
-        with(&AttentionSpec::dtype, DType::f16),
-        with(&AttentionSpec::index_dtype, DType::i64),
+        with(&AttentionSpec::dtype, DType::fp16),
+        with(&AttentionSpec::index_dtype, DType::int64),
         with(&AttentionSpec::alignment, 2),
         with<std::optional<DType>>(&AttentionSpec::o_dtype, DType::bf16),
-        with<std::optional<DType>>(&AttentionSpec::o_dtype, DType::f32),
+        with<std::optional<DType>>(&AttentionSpec::o_dtype, DType::fp32),
         with<std::optional<DType>>(&AttentionSpec::kv_dtype, DType::bf16),
         with<std::optional<DType>>(&AttentionSpec::kv_dtype, DType::e4m3),
         [](AttentionSpec& spec, PlanSizes&) { spec.kv_dtype = DType::e5m2, spec.kv_scale = KvScale::head; },

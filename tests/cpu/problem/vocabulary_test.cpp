@@ -14,11 +14,11 @@ using attnsmith::test::contains;
 using attnsmith::test::refused;
 
 TEST_CASE("enumerators have the spellings of the design", "[vocabulary]") {
-    CHECK(to_string(DType::f16) == "fp16");
+    CHECK(to_string(DType::fp16) == "fp16");
     CHECK(to_string(DType::bf16) == "bf16");
-    CHECK(to_string(DType::f32) == "fp32");
-    CHECK(to_string(DType::i32) == "int32");
-    CHECK(to_string(DType::i64) == "int64");
+    CHECK(to_string(DType::fp32) == "fp32");
+    CHECK(to_string(DType::int32) == "int32");
+    CHECK(to_string(DType::int64) == "int64");
     CHECK(to_string(Mask::full) == "full");
     CHECK(to_string(Mask::causal) == "causal");
     CHECK(to_string(KvStorage::dense) == "dense");
@@ -36,12 +36,12 @@ TEST_CASE("enumerators have the spellings of the design", "[vocabulary]") {
 
 TEST_CASE("words and aliases are read", "[vocabulary]") {
     for (const char* word : {"fp16", "f16", "float16", "half"})
-        CHECK(kFloatDTypeWords.parse("dtype", word) == DType::f16);
+        CHECK(kFloatDTypeWords.parse("dtype", word) == DType::fp16);
     for (const char* word : {"bf16", "bfloat16"}) CHECK(kFloatDTypeWords.parse("dtype", word) == DType::bf16);
     for (const char* word : {"int32", "i32"})
-        CHECK(kIndexDTypeWords.parse("index_dtype", word) == DType::i32);
+        CHECK(kIndexDTypeWords.parse("index_dtype", word) == DType::int32);
     for (const char* word : {"int64", "i64"})
-        CHECK(kIndexDTypeWords.parse("index_dtype", word) == DType::i64);
+        CHECK(kIndexDTypeWords.parse("index_dtype", word) == DType::int64);
     for (const char* word : {"full", "none"}) CHECK(kMaskWords.parse("mask", word) == Mask::full);
     for (const char* word : {"NHD", "nhd"})
         CHECK(kPageOrderWords.parse("page_order", word) == PageOrder::NHD);
