@@ -22,7 +22,8 @@ inline constexpr int32 kTopKDigitBits = 8;
 // Of a CTA, which has a row.
 struct TopKShared {
     int32 histogram[1 << kTopKDigitBits];  // scores by a digit of theirs
-    int32 digit, left;                     // that is selected, and how many scores with it
+    int32 digit, left;                     // the digit of the k-th largest score; how many with it to select
+    int32 first, end;                      // columns of the row
     int32 above[kTopKThreads / 32], equal[kTopKThreads / 32];  // of each warp's scores
 };
 

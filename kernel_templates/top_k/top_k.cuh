@@ -1,12 +1,13 @@
 // Selects the k largest scores of each row, and writes their columns in ascending order.
 //
 //   a CTA a row
-//   four passes   of a digit of 8 bits each, from the highest: how many scores have each digit says which of
-//                 these the least score that is selected has
-//   a last pass   over the columns in their order, which writes what is above the least score, and of those
-//                 equal to it the first
+//   four passes   a digit of 8 bits each, from the highest: a histogram of the digits finds the digit of the
+//                 k-th largest score
+//   a last pass   over the columns in their order, which writes those above that score, and the first of
+//                 those equal to it
 //
-// Counts are whole numbers, so what is selected does not depend on which thread came first.
+// Counts are whole numbers, so what is selected does not depend on which thread came first. Scores that
+// change meanwhile give columns that nobody chose, but none outside of the row's part of `indices`.
 #pragma once
 
 #include "abi/attention_arguments.h"
@@ -30,24 +31,30 @@ struct TopKRow {
     __device__ uint32 order(int32 column) const { return order_of(scores[column]); }
 };
 
+// The bounds are read by one thread, so that all have the same.
 template <class Config>
-__device__ TopKRow row_of(const abi::TopKArguments& args, int64 row) {
+__device__ TopKRow row_of(const abi::TopKArguments& args, int64 row, abi::TopKShared& shared) {
     using Index = typename Config::Index;
-    const int64 start = args.row_starts ? index_at<Index>(args.row_starts, row) : 0;
-    const int64 end = args.row_ends ? index_at<Index>(args.row_ends, row) : args.columns;
-    const int64 first = clamp(start, 0, args.columns);
-    const int64 last = clamp(end, first, args.columns);
-    if (threadIdx.x == 0 && (first != start || last != end)) atomicOr(args.status, abi::kStatusKeyClamped);
-    return {args.scores + row * args.scores_row_stride, int32(first), int32(last)};
+    if (threadIdx.x == 0) {
+        const int64 start = args.row_starts ? index_at<Index>(args.row_starts, row) : 0;
+        const int64 end = args.row_ends ? index_at<Index>(args.row_ends, row) : args.columns;
+        const int64 first = clamp(start, 0, args.columns);
+        const int64 last = clamp(end, first, args.columns);
+        if (first != start || last != end) atomicOr(args.status, abi::kStatusKeyClamped);
+        shared.first = int32(first);
+        shared.end = int32(last);
+    }
+    __syncthreads();
+    return {args.scores + row * args.scores_row_stride, shared.first, shared.end};
 }
 
-// What the least of the selected scores has as its order, and how many are selected of those that have it.
+// The order of the least selected score, and how many of the scores equal to it are selected.
 struct TopKLeast {
     uint32 order;
     int32 count;
 };
 
-// The digit of the histogram among whose scores the `left` largest end. By one warp, eight digits a lane.
+// Finds the digit that holds the `left`-th largest score. By one warp, eight digits a lane.
 __device__ inline void find_digit(abi::TopKShared& shared, int32 left) {
     constexpr int32 kOfLane = (1 << abi::kTopKDigitBits) / 32;
     const int32 lane = threadIdx.x % 32;
@@ -118,8 +125,8 @@ __device__ inline void write_selected(const TopKRow& row, const TopKLeast& least
             above += shared.above[w];
             equal += shared.equal[w];
         }
-        if (is_above || (is_equal && equal_here < least.count))
-            indices[above_here + min(equal_here, least.count)] = int32(column);
+        const int32 place = above_here + min(equal_here, least.count);
+        if ((is_above || (is_equal && equal_here < least.count)) && place < k) indices[place] = int32(column);
     }
 }
 
@@ -128,7 +135,7 @@ template <class Config>
 __device__ void top_k(const abi::TopKArguments& args) {
     extern __shared__ __align__(16) char memory[];
     abi::TopKShared& shared = *reinterpret_cast<abi::TopKShared*>(memory);
-    const TopKRow row = row_of<Config>(args, blockIdx.x);
+    const TopKRow row = row_of<Config>(args, blockIdx.x, shared);
     int32* const indices = args.indices + int64(blockIdx.x) * args.indices_row_stride;
     if (const int32 count = row.end - row.first; count <= args.k) {
         for (int64 i = threadIdx.x; i < args.k; i += abi::kTopKThreads)

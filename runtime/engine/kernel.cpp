@@ -55,7 +55,7 @@ struct Call::Impl {
     void* workspace = nullptr;  // null of op merge, which needs none
     families::Split split{};
     std::vector<Step> steps;
-    std::optional<ops::OperandChecks> operands;  // nothing of op merge and op append
+    std::optional<ops::OperandChecks> operands;  // of attentions alone
     mutable std::mutex status_mutex;
     mutable std::unique_ptr<driver::HostMemory> status_word;  // of status(), once it is asked for
 

@@ -37,9 +37,7 @@ std::string initialiser(const TuningEntry& entry) {
     const auto mask = [](families::MaskClass value) {
         return fmt::format("MaskClass::{}", to_string(value));
     };
-    const auto dtype = [](DType value) {
-        return fmt::format("DType::{}", value == DType::fp16 ? "f16" : "bf16");
-    };
+    const auto dtype = [](DType value) { return fmt::format("DType::{}", to_string(value)); };
     return fmt::format(
         "    {{.match = {{.sm = {}, .head_dim_qk = {}, .head_dim_vo = {}, .paged = {},\n"
         "               .kv_bits = {}, .mask = {}, .dtype = {}, .softcap = {}, .alibi = {},\n"

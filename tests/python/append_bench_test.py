@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 import unittest
 from unittest import mock
 
@@ -35,6 +36,17 @@ class Counting(unittest.TestCase):
         for case in append.cases():
             self.assertEqual(case.sequences * case.new_tokens, case.tokens, case.name)
             self.assertGreaterEqual(case.pages_a_sequence * case.page_size, append.HELD_BEFORE + case.new_tokens)
+
+    def test_tensors_are_bound_by_name(self):
+        class Kernel:
+            def bind_append(self, **tensors):
+                return types.SimpleNamespace(launch=tensors)
+
+        inputs = types.SimpleNamespace(parts=lambda: "qkv", case=append.Case(64, 32, 8, 128, 16, "e4m3"), k_cache="k cache",
+                                       v_cache="v cache", slots="slots", positions="positions", table="table", scale="scale")
+        (bound,) = append.own_calls(Kernel(), [inputs])
+        self.assertEqual({name: bound[name] for name in ("q", "k", "v", "k_cache", "v_cache", "q_out")},
+                         {"q": "q", "k": "k", "v": "v", "k_cache": "k cache", "v_cache": "v cache", "q_out": "q"})
 
     def test_cases_are_all_combinations(self):
         every = append.cases()

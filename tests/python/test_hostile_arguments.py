@@ -108,7 +108,8 @@ ARRAYS = [interface(), interface(shape=()), interface(shape=(-1, 8, 4, 64)), int
           interface(stream=2**70), types.SimpleNamespace(__cuda_array_interface__=None),
           types.SimpleNamespace(__cuda_array_interface__=[]), Dlpack(None, None), Dlpack((2, 0), None), Dlpack((2, 0), 7),
           Dlpack(("a", "b"), object()), Dlpack((2,), None), Dlpack((1, 0), None), Dlpack((2, 10**12), None)]
-FUNCTIONS = ("attention", "varlen_attention", "paged_attention", "mla_attention", "merge_states", "append", "append by lengths")
+FUNCTIONS = ("attention", "varlen_attention", "paged_attention", "mla_attention", "merge_states", "append", "append by lengths",
+             "top_k")
 SEED = 20261126
 CALLS = 12000
 
@@ -120,7 +121,8 @@ class Hostile(LaunchTest):
         self.kernels = {"attention": self.rt.prepare(dtype="bf16", head_dim=64, q_heads=4, kv_heads=2),
                         "merge": self.rt.prepare(op="merge", dtype="bf16", head_dim=64, q_heads=4),
                         "append": self.rt.prepare(op="append", dtype="bf16", head_dim=64, q_heads=4, kv_heads=2, kv="paged",
-                                                  page_size=16, slots="mapping")}
+                                                  page_size=16, slots="mapping"),
+                        "top_k": self.rt.prepare(op="top_k")}
         self.set = self.rt.prepare_set(dtype="bf16", head_dim=64, q_heads=4, kv_heads=2)
         attnsmith._calls.dispatch._current = None
         for name, (function, given) in self.calls().items():
@@ -163,6 +165,7 @@ class Hostile(LaunchTest):
                 "k": self.array(2, 2, 2, 64), "v": self.array(2, 2, 2, 64), "k_cache": pages, "v_cache": v_pages,
                 "q": self.array(2, 2, 4, 64), "page_table": table, "kv_lens": lens, "rope": "half",
                 "rope_table": self.array(64, 64, dtype="fp32")}),
+            "top_k": (attnsmith.top_k, {"scores": self.array(5, 90, dtype="fp32"), "k": 8, "row_ends": self.array(5, dtype="int32")}),
             "plan": (attnsmith.plan, {**request, "sm": 90}),
             "plan_model": (attnsmith.plan_model, {"config": config, "sm": 90}),
             "prewarm": (attnsmith.prewarm, {"requests": request, "sm": 90, "compile": False}),
@@ -180,6 +183,8 @@ class Hostile(LaunchTest):
             "Kernel.bind_append": (self.kernels["append"].bind_append, {
                 "q": self.array(4, 4, 64), "q_out": self.array(4, 4, 64), "k": new, "v": new, "k_cache": pages,
                 "v_cache": v_pages, "slot_mapping": self.array(4, dtype="int64")}),
+            "Kernel.bind_op": (self.kernels["top_k"].bind_op, {"scores": self.array(5, 90, dtype="fp32"),
+                                                               "indices": self.array(5, 8, dtype="int32")}),
             "Kernel.workspace_bytes": (self.kernels["attention"].workspace_bytes, {"batch": 1, "q_tokens": 1, "max_kv_len": 1}),
             "KernelSet.pick": (self.set.pick, {"batch": 2, "q_len": 1, "kv_len": 9}),
             "KernelSet.workspace_bytes": (self.set.workspace_bytes, {"batch": 1, "q_tokens": 1, "max_kv_len": 1}),

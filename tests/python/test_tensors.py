@@ -204,7 +204,7 @@ class Tensors(PythonTest):
         framework = frameworks.of(tensor, "x")
         for name in ("q", "k", "sinks", "kv_lens"):
             self.assertEqual(framework.view(tensor, name, self.order())[0], 4096)
-        for name in ("out", "o", "lse"):
+        for name in ("out", "o", "lse", "q_out", "k_cache", "v_cache", "kpe_cache", "indices"):
             self.assert_refused(f"{name}.data", framework.view, tensor, name, self.order())
 
     def test_memory_for_a_workspace(self):

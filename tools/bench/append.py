@@ -184,8 +184,8 @@ def own_calls(kernel, every):
     for inputs in every:
         q, k, v = inputs.parts()
         scales = {} if inputs.case.kv == "bf16" else dict(k_scale=inputs.scale, v_scale=inputs.scale)
-        call = kernel.bind_append(q, k, v, inputs.k_cache, inputs.v_cache, q_out=q, slot_mapping=inputs.slots,
-                                  positions=inputs.positions, rope_table=inputs.table, **scales)
+        call = kernel.bind_append(q=q, k=k, v=v, k_cache=inputs.k_cache, v_cache=inputs.v_cache, q_out=q,
+                                  slot_mapping=inputs.slots, positions=inputs.positions, rope_table=inputs.table, **scales)
         calls.append(call.launch)
     return calls
 

@@ -559,7 +559,7 @@ typedef struct attnsmith_tensor_addresses {
 
 /* The same with other addresses for some of the tensors, for this launch alone: a call that was bound once
  * serves every layer. Shapes, strides, lengths and page tables are those that were bound. Refused for a call
- * of a merge and of an append. */
+ * of other tensors than attnsmith_tensors. */
 ATTNSMITH_API attnsmith_code attnsmith_launch_at(const attnsmith_call* call,
                                                  const attnsmith_tensor_addresses* addresses, void* stream,
                                                  attnsmith_error** error);

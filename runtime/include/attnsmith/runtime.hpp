@@ -250,8 +250,8 @@ class ATTNSMITH_API Call {
     // those that were bound. Throws InvalidRequest naming the field ("addresses.k") of a tensor that was not
     // bound, or of an address that bind() would refuse for its alignment; naming the output where a tensor
     // would share memory with o, lse or the workspace, as bind() does; and `addresses` for a Call of
-    // MergeTensors or AppendTensors, which takes none. Likewise takes no lock, allocates nothing and may be
-    // captured: the graph has the addresses of that launch.
+    // other tensors than AttentionTensors, which takes none. Likewise takes no lock, allocates nothing and
+    // may be captured: the graph has the addresses of that launch.
     void launch(const TensorAddresses& addresses, Stream stream = nullptr) const;
 
     // Enqueues a copy of the status word to `word`, page-locked host memory (or device memory) that the

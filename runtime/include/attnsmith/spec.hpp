@@ -1,4 +1,4 @@
-// What is asked for. AttentionSpec says which attention (or merge) it is; PlanSizes says how large it will
+// What is asked for. AttentionSpec says which op it is, and how; PlanSizes says how large it will
 // typically be, so that the planner can choose tiles and a KV split. Neither holds a pointer.
 #pragma once
 
@@ -33,14 +33,17 @@ namespace attnsmith {
 // the fields count dtype, the head dims and heads, kv (dense or paged), page_order, page_size, index_dtype,
 // alignment, kv_dtype, kv_scale and those from slots on. Its head dims are those of the attention that reads
 // the cache: head_dim_qk and head_dim_vo, or head_dim_ckv and head_dim_kpe of latents.
+//
+// Op::top_k selects the largest scores of rows (TopKTensors). It has no heads: index_dtype alone counts, of
+// the bounds of rows. PlanSizes::q_len are the rows, and kv_len the columns.
 struct AttentionSpec {
     Op op = Op::attention;          // what is computed
     DType dtype = DType::bf16;      // of q, and of k, v and o unless kv_dtype or o_dtype say otherwise
-    std::int64_t head_dim_qk = 0;   // a multiple of 8 from 8 to 512; a merge and op mla have none
+    std::int64_t head_dim_qk = 0;   // a multiple of 8 from 8 to 512; merge, mla and top_k have none
     std::int64_t head_dim_vo = 0;   // likewise; 0 means head_dim_qk; op mla has none
     std::int64_t head_dim_ckv = 0;  // of latents: theirs and o's, a multiple of 64 to 512
     std::int64_t head_dim_kpe = 0;  // of latents: a multiple of 8 to 64, or 0 for no such columns
-    std::int64_t q_heads = 0;       // at least 1
+    std::int64_t q_heads = 0;       // at least 1; op top_k has none
     std::int64_t kv_heads = 0;      // divides q_heads; 0 means q_heads, or of latents 1, which it is there
 
     Mask mask = Mask::full;  // causal is bottom-right aligned: the last query sees the last key

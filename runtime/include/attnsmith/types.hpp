@@ -10,9 +10,9 @@ namespace attnsmith {
 
 // What is computed; spelled as they are named.
 enum class Op : std::uint8_t { attention, mla, merge, append, top_k };
-// Of an element; spelled as they are named. e4m3 and e5m2 are floats of
-// 8 bits: e4m3 has 4 bits of exponent, no infinities and 448 as its largest (torch.float8_e4m3fn); e5m2 has 5
-// and IEEE's infinities. A tensor of uint8 is taken as the 8-bit float that the spec says.
+// Of an element; spelled as they are named. e4m3 and e5m2 are floats of 8 bits: e4m3 has 4 bits of exponent,
+// no infinities and 448 as its largest (torch.float8_e4m3fn); e5m2 has 5 and IEEE's infinities. A tensor of
+// uint8 is taken as the 8-bit float that the spec says.
 enum class DType : std::uint8_t { fp16, bf16, fp32, int32, int64, e4m3, e5m2, uint8 };
 // Which keys a query sees before a window narrows them; spelled as they are named.
 enum class Mask : std::uint8_t { full, causal };

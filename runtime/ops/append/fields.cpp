@@ -130,7 +130,8 @@ void validate(AttentionSpec& spec, const PlanSizes& sizes) {
 
 }  // namespace
 
-constinit const OpRequest kRequest{.fields = kFields,
+constinit const OpRequest kRequest{.help = "writes keys and values into a cache",
+                                   .fields = kFields,
                                    .required = {},
                                    .without_default = kOfLatents,
                                    .validate = validate,

@@ -49,6 +49,6 @@ void validate(AttentionSpec& spec, const PlanSizes& sizes) {
 }  // namespace
 
 constinit const OpRequest kRequest{
-    .fields = kFields, .required = {}, .without_default = {}, .validate = validate};
+    .help = "", .fields = kFields, .required = {}, .without_default = {}, .validate = validate};
 
 }  // namespace attnsmith::ops::attention

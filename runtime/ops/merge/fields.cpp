@@ -19,7 +19,10 @@ void validate(AttentionSpec& spec, const PlanSizes& sizes) {
 
 }  // namespace
 
-constinit const OpRequest kRequest{
-    .fields = kFields, .required = {}, .without_default = {}, .validate = validate};
+constinit const OpRequest kRequest{.help = "joins results over disjoint keys",
+                                   .fields = kFields,
+                                   .required = {},
+                                   .without_default = {},
+                                   .validate = validate};
 
 }  // namespace attnsmith::ops::merge

@@ -32,7 +32,10 @@ void validate(AttentionSpec& spec, const PlanSizes& sizes) {
 
 }  // namespace
 
-constinit const OpRequest kRequest{
-    .fields = kFields, .required = kRequired, .without_default = kWithoutDefault, .validate = validate};
+constinit const OpRequest kRequest{.help = "latent attention",
+                                   .fields = kFields,
+                                   .required = kRequired,
+                                   .without_default = kWithoutDefault,
+                                   .validate = validate};
 
 }  // namespace attnsmith::ops::mla

@@ -12,7 +12,10 @@ void validate(AttentionSpec& spec, const PlanSizes& sizes) { check_sizes(spec, s
 
 }  // namespace
 
-constinit const OpRequest kRequest{
-    .fields = kFields, .required = {}, .without_default = {}, .validate = validate};
+constinit const OpRequest kRequest{.help = "selects the largest scores of rows",
+                                   .fields = kFields,
+                                   .required = {},
+                                   .without_default = {},
+                                   .validate = validate};
 
 }  // namespace attnsmith::ops::top_k

@@ -1,6 +1,5 @@
 #include "ops/top_k/tensors.hpp"
 
-#include "problem/limits.hpp"
 #include "problem/tensors/batch_tensors.hpp"
 #include "problem/tensors/tensor_checks.hpp"
 
@@ -45,9 +44,6 @@ struct TopKChecker {
     static void check_matrix(const Named& named, DType dtype, Expected rows, Expected columns) {
         check_dtype(named, dtype);
         check_shape(named, {rows, columns});
-        if (named.extent(1) > kMaxLength)
-            refuse(named.at("shape", 1), std::to_string(named.extent(1)),
-                   "at most " + std::to_string(kMaxLength));
         check_inner_stride(named);
         check_memory(named, size_of(dtype));
     }

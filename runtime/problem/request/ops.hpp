@@ -11,6 +11,7 @@
 namespace attnsmith::problem {
 
 struct OpRequest {
+    std::string_view help;  // what it computes, in a few words; empty where its word says that
     // The fields that count. Of an op without head_dim_qk, head_dim is head_dim_vo, and of one without either
     // there is none.
     std::span<const std::string_view> fields;

@@ -89,8 +89,7 @@ constexpr RequestField slots_field(std::string_view name, std::string_view help)
 }
 
 constexpr RequestField kFields[] = {
-    op_field("attention; mla: latent attention; merge: joins results over disjoint keys; append: writes keys "
-             "and values into a cache"),
+    op_field("what is computed"),
     choice<&Spec::dtype, &Options::dtype>(word_field<&Spec::dtype, &CSpec::dtype, kFloatDTypeWords>(
         "dtype", "element type of q, k and v, and of o unless o_dtype is given")),
     {.name = "head_dim",
@@ -253,6 +252,16 @@ void refuse_other_fields(const AttentionRequest& request) {
             std::string(field.name), value.is_string() ? value.get<std::string>() : describe(value),
             fmt::format("nothing, with op {}{}: it takes {}", to_string(spec.op), form, join_and(taken)));
     }
+}
+
+std::string help_of(const RequestField& field) {
+    if (field.name != "op") return std::string(field.help);
+    std::string text;
+    for (const std::string_view word : kOpWords.names()) {
+        const std::string_view help = op_request(kOpWords.parse("op", word)).help;
+        text += fmt::format("{}{}{}{}", text.empty() ? "" : "; ", word, help.empty() ? "" : ": ", help);
+    }
+    return text;
 }
 
 const RequestField* find_field(std::string_view name) {

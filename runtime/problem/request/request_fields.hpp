@@ -34,6 +34,9 @@ void refuse_other_fields(const AttentionRequest& request);
 // RequestField::check of every field that counts.
 void check_each_field(AttentionRequest& request);
 
+// One line, no full stop; of `op` what each op computes.
+std::string help_of(const RequestField& field);
+
 // Null when there is no such field.
 const RequestField* find_field(std::string_view name);
 

@@ -22,10 +22,11 @@ void check_query_rows(const PlanSizes& sizes, std::int64_t q_heads) {
     check_range("batch", sizes.batch, 1, kMaxBatch);
     check_range("q_len", sizes.q_len, 0, kMaxLength);
     check_range("kv_len", sizes.kv_len, 0, kMaxLength);
-    if (sizes.batch * sizes.q_len > kMaxQueryRows / q_heads) {  // at most 2^50
+    const std::int64_t most = kMaxQueryRows / std::max<std::int64_t>(1, q_heads);  // an op may have no heads
+    if (sizes.batch * sizes.q_len > most) {                                        // at most 2^50
         throw InvalidRequest("batch", std::to_string(sizes.batch),
-                             fmt::format("at most {} with {} queries of {} heads",
-                                         kMaxQueryRows / q_heads / sizes.q_len, sizes.q_len, q_heads));
+                             fmt::format("at most {} with {} queries{}", most / sizes.q_len, sizes.q_len,
+                                         q_heads > 0 ? fmt::format(" of {} heads", q_heads) : ""));
     }
 }
 
@@ -40,7 +41,7 @@ void check_packed_queries(const PlanSizes& sizes, std::int64_t group_size) {
 }  // namespace
 
 void check_sizes(const AttentionSpec& spec, const PlanSizes& sizes) {
-    check_query_rows(sizes, std::max<std::int64_t>(1, spec.q_heads));
+    check_query_rows(sizes, spec.q_heads);
     if (spec.kv_heads > 0) check_packed_queries(sizes, spec.q_heads / spec.kv_heads);
 }
 

@@ -52,6 +52,19 @@ TEST_CASE("what a merge's tensors hold", "[merge][tensors]") {
     }
 }
 
+TEST_CASE("a merge has no batch", "[merge][tensors]") {
+    const Setup setup;
+    Batch batch;
+    const auto check = [&] {
+        ops::check_operands(validate(setup.spec, {}), Operands::of(setup.tensors, batch));
+    };
+    CHECK_NOTHROW(check());
+    batch.max_q_len = 11;
+    CHECK(refused(check).field() == "batch.max_q_len");
+    batch = {.kv_lens = at(300, DType::int32, {1})};
+    CHECK(refused(check).field() == "batch.kv_lens");
+}
+
 TEST_CASE("no tokens at all is a valid merge", "[merge][tensors]") {
     Setup setup;
     const Tensor o = Tensor::contiguous(nullptr, DType::bf16, {0, 8, 32});

@@ -34,7 +34,7 @@ std::string kind_of(const RequestField& field) {
 
 void add_field(Command& command, const RequestField& field, const std::string& group, FieldSource source,
                bool lists, const AttentionRequest& defaults) {
-    const std::string help(field.help);
+    const std::string help = problem::help_of(field);
     if (field.type == FieldType::boolean) {
         command.add_boolean(flag_of(field.name), help, group);
     } else {

@@ -82,8 +82,9 @@ class _CallPointer(c_void_p):
 
 @named_methods
 class Call(Owner):
-    """One launch, ready to go, made by Kernel.bind() and its siblings. It keeps its tensors alive. It holds one workspace: make one Call for each launch that is in flight at the same time. A CUDA graph that captured
-    a launch uses its code and its workspace: keep the Call as long as the graph."""
+    """One launch, ready to go, made by Kernel.bind() and its siblings. It keeps its tensors alive. It holds one workspace:
+    make one Call for each launch that is in flight at the same time. A CUDA graph that captured a launch uses its code and
+    its workspace: keep the Call as long as the graph."""
 
     _another = "it holds one workspace; Kernel.bind() makes another"
     _elsewhere = "prepare() and bind() there"

@@ -13,7 +13,8 @@ from .views import View
 
 KINDS_BY_TYPESTR = {"<f2": _views.FP16, "<f4": _views.FP32, "<i4": _views.INT32, "<i8": _views.INT64,
                     "|u1": _views.UINT8}
-_WRITTEN = frozenset(("out", "o", "lse", "workspace"))  # arguments that a launch writes to
+# Arguments that a launch writes to. Scales of tokens, which append writes, too, are inputs elsewhere.
+_WRITTEN = frozenset(("out", "o", "lse", "workspace", "q_out", "k_cache", "v_cache", "kpe_cache", "indices"))
 _TYPESTR = re.compile(r"[<>|=][a-zA-Z](\d+)")
 
 
