@@ -7,7 +7,7 @@
 //                 those equal to it
 //
 // Counts are whole numbers, so what is selected does not depend on which thread came first. Scores that
-// change meanwhile give columns that nobody chose, but none outside of the row's part of `indices`.
+// change meanwhile give arbitrary columns, but none outside of the row's part of `indices`.
 #pragma once
 
 #include "abi/attention_arguments.h"

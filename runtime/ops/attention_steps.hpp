@@ -19,7 +19,7 @@ InvalidRequest attention_too_large(const TooLarge& launch);
 constexpr OpTraits attention_op(const problem::OpRequest& request) {
     return {.request = &request,
             .tensors = "AttentionTensors",
-            .takes = takes<AttentionTensors>,
+            .tensors_of = AttentionTensors::kOp,
             .check_tensors = check_attention,
             .check_workspace = check_attention_workspace,
             .steps = kAttentionSteps,

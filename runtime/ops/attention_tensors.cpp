@@ -341,16 +341,13 @@ class Checker {
 }  // namespace
 
 BoundShape check_attention(const Problem& problem, const Operands& operands) {
-    const auto& tensors = operands.as<AttentionTensors>();
-    const Batch& batch = operands.batch;
-    return Checker(problem, tensors, batch).check();
+    return Checker(problem, operands.as<AttentionTensors>(), operands.batch).check();
 }
 
 void check_attention_workspace(const Problem& problem, void* data, std::int64_t bytes,
                                const Operands& operands) {
-    const auto& tensors = operands.as<AttentionTensors>();
-    const Batch& batch = operands.batch;
-    Checker(problem, tensors, batch).refuse_shared({"workspace.data", workspace_tensor(data, bytes)});
+    Checker(problem, operands.as<AttentionTensors>(), operands.batch)
+        .refuse_shared({"workspace.data", workspace_tensor(data, bytes)});
 }
 
 InvalidRequest attention_too_large(const TooLarge& launch) {

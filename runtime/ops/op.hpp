@@ -21,18 +21,13 @@ struct TooLarge {
     std::int64_t tile_rows;    // of the main step's kernel
 };
 
-template <TensorsOfOp Tensors>
-bool takes(const Operands& operands) {
-    return operands.holds<Tensors>();
-}
-
 struct OpTraits {
     const problem::OpRequest* request;
 
     // What a caller binds.
     const char* tensors;  // as messages call them
-    bool (*takes)(const Operands& operands);
-    // REQUIRES: takes(operands), here and below. Throws InvalidRequest.
+    Op tensors_of;        // the kOp of that struct
+    // REQUIRES: operands.op == tensors_of, here and below. Throws InvalidRequest.
     problem::BoundShape (*check_tensors)(const problem::Problem& problem, const Operands& operands);
     // Throws InvalidRequest where the workspace is memory of one of the tensors. Null of an op without a
     // workspace.

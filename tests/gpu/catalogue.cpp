@@ -1,5 +1,7 @@
 #include "catalogue.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string_view>
@@ -189,6 +191,15 @@ Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     add_top_k(catalogue);
     add_input(catalogue);
     return catalogue;
+}
+
+std::string refusal(const char* field, const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const InvalidRequest& error) {
+        return error.field() == field ? "" : fmt::format("refused {}, expected {}", error.field(), field);
+    }
+    return fmt::format("nothing was thrown; expected InvalidRequest naming {}", field);
 }
 
 }  // namespace attnsmith::gpu_tests

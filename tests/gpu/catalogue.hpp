@@ -110,4 +110,7 @@ const std::vector<ScoreChange>& score_changes();
 
 std::string word(DType dtype);
 
+// Runs `action`. Empty where it throws InvalidRequest naming just `field`, else what happened instead.
+std::string refusal(const char* field, const std::function<void()>& action);
+
 }  // namespace attnsmith::gpu_tests

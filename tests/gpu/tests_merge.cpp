@@ -247,15 +247,6 @@ struct Small {
     }
 };
 
-std::string refusal(const char* field, const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const InvalidRequest& error) {
-        return error.field() == field ? "" : fmt::format("refused {}, expected {}", error.field(), field);
-    }
-    return fmt::format("nothing was thrown; expected InvalidRequest naming {}", field);
-}
-
 std::string other_op(const Context& context) {
     const Small small(context);
     const Kernel merge = small.runtime.prepare(small.spec, {});

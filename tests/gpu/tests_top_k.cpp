@@ -228,15 +228,6 @@ void add_case(Catalogue& catalogue, const TopKCase& test) {
     catalogue.back().runs_alone = test.in_graph;
 }
 
-std::string refusal(const char* field, const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const InvalidRequest& error) {
-        return error.field() == field ? "" : fmt::format("refused {}, expected {}", error.field(), field);
-    }
-    return fmt::format("nothing was thrown; expected InvalidRequest naming {}", field);
-}
-
 std::string what_a_call_says(const Context& context) {
     Runtime& runtime = context.runtime;
     const Kernel kernel = runtime.prepare({.op = Op::top_k}, {});

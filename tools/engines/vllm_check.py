@@ -247,7 +247,7 @@ CHECKS = {"tokens": None, "prefix": {"llama-3.1", "gemma-3", "deepseek-v2-lite",
           "fp8": {"llama-3.1", "gemma-3"}, "invariance": {"llama-3.1", "gemma-3"},
           "start": {"llama-3.1", "gemma-3", "deepseek-v2-lite"}}
 OF_ONE_PROCESS = {"planted", "start"}
-#: Models of which vLLM can divide a context: each KV head is on several GPUs, and there are no windows and sinks.
+#: Models whose context vLLM can divide: each KV head is on several GPUs, and there are no windows and sinks.
 CONTEXT_PARALLEL = {"one-kv-head", "deepseek-v2-lite"}
 
 

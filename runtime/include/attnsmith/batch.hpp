@@ -143,8 +143,8 @@ struct TopKTensors {
 
     Tensor scores{};      // fp32 [rows, columns], the last stride 1
     Tensor row_starts{};  // [rows], optional: the first column of each row; AttentionSpec::index_dtype
-    Tensor row_ends{};    // [rows], optional: the column behind each row's last, likewise. What is beyond the
-                          // columns is clamped: see CallStatus::kv_len_clamped
+    Tensor row_ends{};    // [rows], optional: one past the last column of each row, likewise. What is past
+                          // the columns is clamped: see CallStatus::kv_len_clamped
     Tensor indices{};     // int32 [rows, k], the last stride 1; overlaps no other tensor
 };
 

@@ -17,7 +17,7 @@ InvalidRequest too_large(const TooLarge& launch) {
 
 constinit const OpTraits kOp{.request = &kRequest,
                              .tensors = "AppendTensors",
-                             .takes = takes<AppendTensors>,
+                             .tensors_of = AppendTensors::kOp,
                              .check_tensors = check_tensors,
                              .check_workspace = check_workspace,
                              .steps = kSteps,

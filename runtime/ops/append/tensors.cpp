@@ -433,15 +433,12 @@ class AppendChecker {
 }  // namespace
 
 BoundShape check_tensors(const Problem& problem, const Operands& operands) {
-    const auto& tensors = operands.as<AppendTensors>();
-    const Batch& batch = operands.batch;
-    return AppendChecker(problem, tensors, batch).check();
+    return AppendChecker(problem, operands.as<AppendTensors>(), operands.batch).check();
 }
 
 void check_workspace(const Problem& problem, void* data, std::int64_t bytes, const Operands& operands) {
-    const auto& tensors = operands.as<AppendTensors>();
-    const Batch& batch = operands.batch;
-    AppendChecker(problem, tensors, batch).refuse_shared({"workspace.data", workspace_tensor(data, bytes)});
+    AppendChecker(problem, operands.as<AppendTensors>(), operands.batch)
+        .refuse_shared({"workspace.data", workspace_tensor(data, bytes)});
 }
 
 }  // namespace attnsmith::ops::append

@@ -20,7 +20,7 @@ InvalidRequest too_large(const TooLarge& launch) {
 
 constinit const OpTraits kOp{.request = &kRequest,
                              .tensors = "MergeTensors",
-                             .takes = takes<MergeTensors>,
+                             .tensors_of = MergeTensors::kOp,
                              .check_tensors = check_tensors,
                              .steps = kSteps,
                              .main = Role::merge_states,

@@ -45,13 +45,11 @@ const OpTraits& op_traits(Op op) { return *find(op); }
 
 problem::BoundShape check_operands(const problem::Problem& problem, const Operands& operands) {
     const Op op = problem.spec.op;
-    if (const OpTraits& planned = op_traits(op); planned.takes(operands))
+    if (const OpTraits& planned = op_traits(op); planned.tensors_of == operands.op)
         return planned.check_tensors(problem, operands);
-    const auto bound =
-        std::ranges::find_if(kOps, [&](const auto& other) { return other.traits->takes(operands); });
     throw InvalidRequest("op", std::string(to_string(op)),
                          fmt::format("{}, which {} belong to; this kernel was prepared for another op",
-                                     bound->word.name, bound->traits->tensors));
+                                     to_string(operands.op), op_traits(operands.op).tensors));
 }
 
 void check_workspace(const problem::Problem& problem, void* data, std::int64_t bytes,

@@ -19,7 +19,7 @@ InvalidRequest too_large(const TooLarge& launch) {
 
 constinit const OpTraits kOp{.request = &kRequest,
                              .tensors = "TopKTensors",
-                             .takes = takes<TopKTensors>,
+                             .tensors_of = TopKTensors::kOp,
                              .check_tensors = check_tensors,
                              .check_workspace = check_workspace,
                              .steps = kSteps,

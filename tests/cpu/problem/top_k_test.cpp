@@ -16,7 +16,7 @@ using attnsmith::test::refused;
 
 namespace {
 
-// 11 rows of 300 scores, of which 64 are selected, that are right, to be spoiled.
+// Valid tensors for a selection of 64 from each of 11 rows of 300 scores; each test spoils one of them.
 struct Setup {
     AttentionSpec spec{.op = Op::top_k};
     TopKTensors tensors{.scores = at(1, DType::fp32, {11, 300}),

@@ -2,8 +2,8 @@
 found, bound and launched in one call. What a problem needs is prepared at its first call and looked up after that.
 
 Tensors are those of PyTorch, CuPy, JAX, or anything with ``__dlpack__`` or ``__cuda_array_interface__`` (Numba), of
-fp16 or bf16 (outputs and the scores of top_k may be fp32; keys and values floats of 8 bits), with any strides but the last, which is 1. Outputs are made by the framework of q,
-or are attnsmith.Array where that is none of these. Work goes on that framework's current stream, or on ``stream``.
+fp16 or bf16 (outputs and the scores of top_k may be fp32; keys and values floats of 8 bits), with any strides but the
+last, which is 1. Outputs are made by the framework of q, or are attnsmith.Array where that is none of these. Work goes on that framework's current stream, or on ``stream``.
 Tensors of one call lie on one GPU: that of q, or the current one where q does not say. A mask in a
 ``__cuda_array_interface__`` is refused, as is an output that is read only. There is no backward pass: a torch tensor
 that requires a gradient is refused.

@@ -196,7 +196,7 @@ def _launch(dispatch: Dispatch, framework: Framework, index: int, stream: int, f
         memory, words[_WORKSPACE_WORD] = torch_memory(framework, recipe.nbytes, index)
         words[_WORKSPACE_WORD + 1] = recipe.nbytes
         code = run(recipe.entry.pointer, *block.arguments, stream, block.error_argument)
-        del memory  # behind the launch, in the graph's own pool
+        del memory  # freed after the launch, in the graph's own pool
     else:
         workspace = dispatch.workspaces.of(index, stream)
         with workspace.lock:

@@ -23,7 +23,7 @@ def launch_op(dispatch: Dispatch, op: str, framework: Framework, index: int, ord
             and not dispatch.workspaces.serves_capture(index, order.stream, nbytes):
         memory, data = torch_memory(framework, nbytes, index)
         _enqueue(dispatch, op, entry, views, bounds, data, nbytes, order, status)
-        del memory  # behind the launch, in the graph's own pool
+        del memory  # freed after the launch, in the graph's own pool
         return
     workspace = dispatch.workspaces.of(index, order.stream)
     with workspace.lock:

@@ -50,6 +50,10 @@ class Storage:
         return self.kv_scale == "token_head"
 
 
+def _not_served(kv_cache_dtype: str, served: Sequence[str]) -> str:
+    return f"kv_cache_dtype {kv_cache_dtype!r}: attnsmith serves {', '.join(served)}"
+
+
 def storage_of(kv_cache_dtype: str) -> Storage:
     """Raises Unsupported for a kv_cache_dtype that no kernel reads."""
     if kv_cache_dtype in _FP8:
@@ -58,7 +62,7 @@ def storage_of(kv_cache_dtype: str) -> Storage:
         return Storage(_PER_TOKEN[kv_cache_dtype], "token_head")
     if kv_cache_dtype == "auto" or kv_cache_dtype in _PLAIN:
         return Storage(None, "none")
-    raise Unsupported(f"kv_cache_dtype {kv_cache_dtype!r}: attnsmith serves {', '.join(KV_CACHE_DTYPES)}")
+    raise Unsupported(_not_served(kv_cache_dtype, KV_CACHE_DTYPES))
 
 
 def why_not_stored(kv_cache_dtype: Optional[str], dtype: torch.dtype, served: Sequence[str] = KV_CACHE_DTYPES) -> Optional[str]:
@@ -66,7 +70,7 @@ def why_not_stored(kv_cache_dtype: Optional[str], dtype: torch.dtype, served: Se
     if kv_cache_dtype is None:
         return None
     if kv_cache_dtype not in served:
-        return f"kv_cache_dtype {kv_cache_dtype!r}: attnsmith serves {', '.join(served)}"
+        return _not_served(kv_cache_dtype, served)
     if _PLAIN.get(kv_cache_dtype, dtype) != dtype:
         return f"kv_cache_dtype {kv_cache_dtype} needs a model of that dtype, not {dtype}"
     return None
