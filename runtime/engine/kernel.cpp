@@ -79,13 +79,13 @@ std::shared_ptr<Call::Impl> Call::Impl::of(const std::shared_ptr<const Kernel::I
     const planner::Plan& plan = call->kernel->plan;
     const planner::Launch launch = planner::launch_of(plan, shape);
     planner::check_grid(plan, launch);
-    if (const std::int64_t bytes = launch.workspace.bytes; bytes > 0) {
+    if (const std::int64_t bytes = launch.workspace.bytes(); bytes > 0) {
         call->take_workspace(given, static_cast<std::size_t>(bytes));
         if (given != nullptr) ops::check_workspace(plan.problem, call->workspace, bytes, operands);
     }
     if (operands.holds<AttentionTensors>())
         call->operands.emplace(plan.problem, operands.as<AttentionTensors>(), operands.batch, call->workspace,
-                               launch.workspace.bytes);
+                               launch.workspace.bytes());
     call->add_steps(planner::context_of(plan, shape, launch), {operands, call->workspace}, launch);
     return call;
 }

@@ -126,17 +126,19 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     if (is_of_tokens(spec.kv_scale)) set_scale_strides(a, spec, tensors);
     set_lengths(a, batch);
 
-    char* scratch = static_cast<char*>(binding.workspace);
-    a.status = reinterpret_cast<std::uint32_t*>(scratch);
-    a.partial_o = reinterpret_cast<float*>(scratch + context.workspace.partial_o_offset);
-    a.partial_ml = reinterpret_cast<float*>(scratch + context.workspace.partial_ml_offset);
+    a.status = static_cast<std::uint32_t*>(binding.workspace);
+    const auto region = [&](std::string_view name) {
+        return static_cast<float*>(context.workspace.address(binding.workspace, name));
+    };
+    a.partial_o = region(regions::kPartialO);
+    a.partial_ml = region(regions::kPartialMl);
 
     a.pages = shape.pages;
     a.page_rows = shape.table_rows;
     a.page_list = shape.page_list;
     a.q_tokens = shape.q_tokens;
     a.kv_tokens = shape.kv_tokens;
-    a.rows = context.workspace.rows;
+    a.rows = context.partial.rows;
     a.batch = static_cast<std::int32_t>(shape.batch);
     a.q_heads = static_cast<std::int32_t>(spec.q_heads);
     a.kv_heads = static_cast<std::int32_t>(spec.kv_heads);
@@ -197,8 +199,8 @@ void set_share(const LaunchContext& context, std::int64_t tile_kv, std::int64_t 
     if (split.policy != SplitPolicy::shares) return;
     constexpr std::int64_t kMostUnits = (std::int64_t{1} << 31) - 1;
     arguments.least_share = static_cast<std::int32_t>(split.keys / tile_kv);
-    arguments.share_places = static_cast<std::int32_t>(context.workspace.share_places);
-    arguments.share_rows = static_cast<std::int32_t>(context.workspace.share_rows);
+    arguments.share_places = static_cast<std::int32_t>(context.partial.share_places);
+    arguments.share_rows = static_cast<std::int32_t>(context.partial.share_rows);
     // The lengths, the pages and the first keys of a tile come one after the other, while these keys would.
     constexpr std::int64_t kStartBytes = 64 << 10;
     const AttentionSpec& spec = context.problem.spec;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "families/cost.hpp"
@@ -17,6 +18,10 @@ class AttentionFamily : public Family {
 
     // Whether keys can be divided for the kernel like that; or left whole, with SplitPolicy::none.
     virtual bool takes(const KernelConfig& kernel, SplitPolicy policy) const = 0;
+    void add_regions(const KernelConfig&, const LaunchContext& context,
+                     WorkspaceLayout& workspace) const override {
+        add_partial_results(context, workspace);
+    }
     // The join of chunks, where the kernel takes these.
     bool needs(const KernelConfig& kernel, Role other) const override {
         return other == Role::merge_splits && takes(kernel, SplitPolicy::chunks);
@@ -26,6 +31,14 @@ class AttentionFamily : public Family {
     // Query tiles of all sequences and KV heads, at most, for these bounds and any below.
     virtual std::int64_t most_tiles(const KernelConfig& kernel, const problem::Problem& problem,
                                     const problem::BoundShape& shape) const = 0;
+    // Whether the kernel is made for decode, which kernels for more rows leave to it.
+    virtual bool is_for_decode(const KernelConfig&) const { return false; }
+    // A value where the family's own candidates serve all sizes beyond decode, as fast as other families
+    // would by measurement: then other families' kernels are compiled only for tiles of up to this many rows.
+    virtual std::optional<int> most_rows_of_other_families(const AttentionSpec&,
+                                                           std::span<const Candidate>) const {
+        return std::nullopt;
+    }
     // What it is ranked by.
     virtual AttentionCost cost(const KernelConfig& kernel, const SmTraits& sm) const = 0;
     // Of the kernel's warps, those that only load.

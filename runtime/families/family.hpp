@@ -28,12 +28,6 @@ struct Candidate {
     // Packed query rows of a sequence and KV head: more than `above`, up to `up_to` where that is there.
     std::int64_t above = -1;
     std::optional<std::int64_t> up_to{};
-    // Made for decode, which kernels for more rows leave to it.
-    bool decodes = false;
-    // Where it is there, the family's kernels serve all sizes beyond decode's, by measurement as fast as
-    // others would: of other families only those are compiled beside them whose tiles have up to so many
-    // rows.
-    std::optional<int> rows_of_others{};
 
     bool serves(std::int64_t rows) const { return rows > above && (!up_to || rows <= *up_to); }
 };
@@ -73,6 +67,8 @@ class Family {
     virtual bool needs(const KernelConfig&, Role) const { return false; }
 
     virtual Extent extent(const KernelConfig& kernel, const LaunchContext& context) const = 0;
+    // Asks for the regions of the workspace that the kernel writes or reads. The context has no layout yet.
+    virtual void add_regions(const KernelConfig&, const LaunchContext&, WorkspaceLayout&) const {}
     virtual SourceParts source(const KernelConfig& kernel) const = 0;
     // Throws InvalidRequest for tensors that its kernels cannot read. REQUIRES: `binding` is its op's.
     virtual Bound bind(const KernelConfig& kernel, const LaunchContext& context,

@@ -1,26 +1,22 @@
 // How a launch is laid out, beyond what one family knows.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "families/split.hpp"
 #include "families/traits.hpp"
+#include "families/workspace.hpp"
 #include "problem/ceil_div.hpp"
 #include "problem/request/problem.hpp"
 #include "problem/tensors/bound_shape.hpp"
 
 namespace attnsmith::families {
 
-// A workspace holds the zeroed bytes, then the partial results and what was widened; offsets are in bytes
-// from its start.
-struct WorkspaceLayout {
-    std::int64_t rows = 0;  // of the partial results: of each chunk's, or of all shares'
+// Rows of what is found over a part of the keys, where these are divided.
+struct PartialRows {
+    std::int64_t rows = 0;  // of each chunk, or of all shares
+    std::int64_t room = 0;  // that the workspace is to have, for these bounds and any smaller ones
     std::int64_t share_places = 0, share_rows = 0;  // a share's places, and rows of each
-    std::int64_t partial_o_offset = 0;
-    std::int64_t partial_ml_offset = 0;
-    std::int64_t widened_k_offset = 0, widened_v_offset = 0;  // as abi/widen_arguments.h has them
-    std::int64_t bytes = 0;                                   // enough for any smaller bounds, too
 };
 
 // What the kernels of a plan are launched for.
@@ -29,8 +25,17 @@ struct LaunchContext {
     const problem::BoundShape& shape;
     const DeviceTraits& device;
     Split split{};
+    PartialRows partial{};
     WorkspaceLayout workspace{};
 };
+
+// Asks for the partial results of a launch that divides keys.
+inline void add_partial_results(const LaunchContext& context, WorkspaceLayout& workspace) {
+    const std::int64_t rows = context.partial.room;
+    if (rows == 0) return;
+    workspace.add(regions::kPartialO, rows * problem::value_dim(context.problem.spec) * 4);
+    workspace.add(regions::kPartialMl, rows * 8);
+}
 
 // What a kernel's launch takes.
 struct Extent {
@@ -40,15 +45,6 @@ struct Extent {
 
     bool operator==(const Extent&) const = default;
 };
-
-// Tokens that the workspace has of each sequence whose keys are widened into it.
-inline std::int64_t widened_tokens(const problem::BoundShape& shape) {
-    return std::max<std::int64_t>(1, shape.max_kv_len);
-}
-// Rows that all sequences and KV heads have there.
-inline std::int64_t widened_rows(const AttentionSpec& spec, const problem::BoundShape& shape) {
-    return shape.batch * spec.kv_heads * widened_tokens(shape);
-}
 
 // Tiles of packed query rows for each KV head.
 struct QueryTiles {

@@ -4,8 +4,8 @@
 
 #include "abi/attention_arguments.h"
 #include "abi/attention_cuts.h"
-#include "abi/widen_arguments.h"
 #include "families/attention_family.hpp"
+#include "families/widening.hpp"
 #include "ops/op.hpp"
 #include "planner/split.hpp"
 #include "problem/ceil_div.hpp"
@@ -105,65 +105,45 @@ std::int64_t partial_rows(const Plan& plan, const problem::BoundShape& shape, co
     return rows_of_shares(plan, with_work(plan, shares, shape), shape);
 }
 
-// Behind the zeroed bytes the partial results: of as many chunks as any smaller bounds have, or those of each
-// share.
-families::WorkspaceLayout workspace_of(const Plan& plan, const problem::BoundShape& shape,
-                                       const Split& split) {
-    const AttentionSpec& spec = plan.problem.spec;
-    families::WorkspaceLayout layout{.rows = shape.q_tokens * spec.q_heads};
-    const ops::OpTraits& op = ops::op_traits(spec.op);
-    if (op.has_status) layout.bytes = abi::kZeroedBytes;
-    if (!op.divides_keys) return layout;
-    layout.partial_o_offset = layout.partial_ml_offset = layout.bytes;
+families::PartialRows partial_of(const Plan& plan, const problem::BoundShape& shape, const Split& split) {
+    families::PartialRows partial{.rows = shape.q_tokens * plan.problem.spec.q_heads};
+    if (!ops::op_traits(plan.problem.spec.op).divides_keys) return partial;
     if (split.policy == SplitPolicy::shares) {
         const SharePlaces places = share_places(plan, shape);
-        layout.share_places = places.count;
-        layout.share_rows = places.rows;
-        layout.rows = split.parts * places.count * places.rows;
+        partial.share_places = places.count;
+        partial.share_rows = places.rows;
+        partial.rows = split.parts * places.count * places.rows;
     }
-    const auto take = [&](std::int64_t bytes) {
-        const std::int64_t offset = layout.bytes;
-        layout.bytes += ceil_div(bytes, 256) * 256;
-        return offset;
-    };
-    if (const std::int64_t rows = partial_rows(plan, shape, split); rows > 0) {
-        layout.partial_o_offset = take(rows * problem::value_dim(spec) * 4);
-        layout.partial_ml_offset = take(rows * 8);
-    }
-    if (plan.find(Role::widen) == nullptr) return layout;
-    if (!has_room_to_widen(spec, shape)) {  // for smaller bounds, since these have another plan
-        constexpr std::int64_t kRounding = 256;
-        take(kMostWidenedBytes + kRounding);
-        return layout;
-    }
-    const std::int64_t rows = families::widened_rows(spec, shape);
-    layout.widened_k_offset = take(rows * spec.head_dim_qk * abi::kWidenedBytes);
-    layout.widened_v_offset = take(rows * spec.head_dim_vo * abi::kWidenedBytes);
-    return layout;
+    partial.room = partial_rows(plan, shape, split);
+    return partial;
 }
 
 }  // namespace
 
 const Plan& plan_for(const Plan& plan, const problem::BoundShape& shape) {
-    if (plan.instead.empty() || has_room_to_widen(plan.problem.spec, shape)) return plan;
+    if (plan.instead.empty() || families::has_room_to_widen(plan.problem.spec, shape)) return plan;
     return plan.instead.front();
 }
 
 std::int64_t workspace_bytes(const Plan& plan, const problem::BoundShape& shape) {
     const Plan& of_bounds = plan_for(plan, shape);
-    const std::int64_t bytes = launch_of(plan, shape).workspace.bytes;
-    return &of_bounds == &plan ? bytes : std::max(bytes, launch_of(of_bounds, shape).workspace.bytes);
+    const std::int64_t bytes = launch_of(plan, shape).workspace.bytes();
+    return &of_bounds == &plan ? bytes : std::max(bytes, launch_of(of_bounds, shape).workspace.bytes());
 }
 
 families::LaunchContext context_of(const Plan& plan, const problem::BoundShape& shape, const Launch& launch) {
-    return {plan.problem, shape, plan.device, launch.split, launch.workspace};
+    return {plan.problem, shape, plan.device, launch.split, launch.partial, launch.workspace};
 }
 
 Launch launch_of(const Plan& plan, const problem::BoundShape& shape) {
     Launch launch;
-    if (ops::op_traits(plan.problem.spec.op).divides_keys) launch.split = split_of(plan, shape);
-    launch.workspace = workspace_of(plan, shape, launch.split);
+    const ops::OpTraits& op = ops::op_traits(plan.problem.spec.op);
+    if (op.divides_keys) launch.split = split_of(plan, shape);
+    launch.partial = partial_of(plan, shape, launch.split);
+    if (op.has_status) launch.workspace = families::WorkspaceLayout(abi::kZeroedBytes);
     const families::LaunchContext context = context_of(plan, shape, launch);
+    for (const Step& step : plan.steps)
+        step.kernel.family->add_regions(step.kernel, context, launch.workspace);
     for (const Step& step : plan.steps)
         launch.extents.push_back(step.kernel.family->extent(step.kernel, context));
     return launch;
@@ -177,7 +157,7 @@ void check_grid(const Plan& plan, const Launch& launch) {
     const ops::OpTraits& op = ops::op_traits(spec.op);
     throw op.too_large({.items = items,
                         .most = kMostCtas,
-                        .rows = launch.workspace.rows,
+                        .rows = launch.partial.rows,
                         .heads = spec.q_heads,
                         .tile_rows = plan.kernel(op.main).tile_q()});
 }

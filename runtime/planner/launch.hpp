@@ -17,6 +17,7 @@ inline constexpr std::int64_t kMostCtas = (std::int64_t{1} << 31) - 1;
 // The launch of a plan for tensors with given bounds.
 struct Launch {
     Split split{};  // its chunks are as the plan's, longer where there would be too many
+    families::PartialRows partial{};
     families::WorkspaceLayout workspace{};
     std::vector<families::Extent> extents{};  // of each step
 };

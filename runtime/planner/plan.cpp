@@ -11,6 +11,7 @@
 #include "abi/widen_arguments.h"
 #include "families/launch.hpp"
 #include "families/registry/registry.hpp"
+#include "families/widening.hpp"
 #include "ops/op.hpp"
 #include "planner/split.hpp"
 #include "problem/request/key_bounds.hpp"
@@ -41,33 +42,42 @@ const Candidate* find_role(const KernelSet& set, Role role) {
 }
 
 // Decode is bound by memory and by what a launch costs, where the model of costs does not tell tiles apart
-// well enough to rank them: beside a kernel that is made for it there are only those of so few rows.
+// well enough to rank them. So where a kernel is made for it, only kernels of as few rows stay next to it.
 void leave_decode_to_its_kernel(std::vector<Candidate>& candidates) {
-    if (std::ranges::none_of(candidates, &Candidate::decodes)) return;
+    const auto is_for_decode = [](const Candidate& one) {
+        return families::attention_of(one.kernel).is_for_decode(one.kernel);
+    };
+    if (std::ranges::none_of(candidates, is_for_decode)) return;
     for (Candidate& one : candidates) {
         const bool is_of_few_rows = one.up_to && *one.up_to <= families::kDecodeRows;
-        if (!one.decodes && !is_of_few_rows)
+        if (!is_for_decode(one) && !is_of_few_rows)
             one.above = std::max<std::int64_t>(one.above, families::kDecodeRows);
     }
 }
 
-// Where a family serves all sizes others would be best for a few, by the estimates, and cost their
-// compilation.
-void leave_larger_tiles_to_one_family(KernelSet& set) {
-    const auto alone = std::ranges::find_if(
-        set.candidates, [](const Candidate& one) { return one.rows_of_others.has_value(); });
-    if (alone == set.candidates.end()) return;
-    const families::Family* const family = alone->kernel.family;
-    const int rows = *alone->rows_of_others;
-    std::erase_if(set.candidates, [&](const Candidate& one) {
-        if (one.kernel.family == family || one.kernel.tile_q() <= rows) return false;
-        const std::string_view others = to_string(family->backend());
-        set.rejected.push_back(
-            {one.kernel.name(),
-             rows == 0 ? fmt::format("all tiles are {}'s", others)
-                       : fmt::format("tiles of more than {} rows are {}'s alone", rows, others)});
-        return true;
-    });
+// Where a family serves all sizes, kernels of other families would be the best for a few sizes by the
+// estimates, and would cost their compilation.
+void leave_larger_tiles_to_one_family(const AttentionSpec& spec, KernelSet& set) {
+    for (auto first = set.candidates.begin(); first != set.candidates.end();) {
+        const families::Family* const family = first->kernel.family;
+        const auto end = std::find_if(first, set.candidates.end(),
+                                      [&](const Candidate& one) { return one.kernel.family != family; });
+        const std::optional<int> rows = family->attention()->most_rows_of_other_families(spec, {first, end});
+        if (!rows) {
+            first = end;
+            continue;
+        }
+        std::erase_if(set.candidates, [&](const Candidate& one) {
+            if (one.kernel.family == family || one.kernel.tile_q() <= *rows) return false;
+            const std::string_view others = to_string(family->backend());
+            set.rejected.push_back(
+                {one.kernel.name(),
+                 *rows == 0 ? fmt::format("all tiles are {}'s", others)
+                            : fmt::format("tiles of more than {} rows are {}'s alone", *rows, others)});
+            return true;
+        });
+        return;
+    }
 }
 
 families::Work work_of(const problem::Problem& problem) {
@@ -121,8 +131,8 @@ enum class Widening : std::uint8_t { allowed, refused };
 bool serves(const Candidate& one, const problem::Problem& problem, std::int64_t rows,
             Widening widening = Widening::allowed) {
     if (!one.serves(rows)) return false;
-    return !reads_widened(one.kernel) ||
-           (widening == Widening::allowed && has_room_to_widen(problem.spec, keys_of(problem.sizes)));
+    return !reads_widened(one.kernel) || (widening == Widening::allowed &&
+                                          families::has_room_to_widen(problem.spec, keys_of(problem.sizes)));
 }
 
 // The attention that is there for so many packed query rows and takes the least time: the first of equals.
@@ -153,11 +163,12 @@ void explain_attention(const KernelSet& set, const Choice& chosen, Plan& plan) {
     for (const Candidate& one : attentions(set)) {
         if (serves(one, plan.problem, rows)) continue;
         if (one.serves(rows)) {
-            const std::int64_t bytes = widened_bytes(plan.problem.spec, keys_of(plan.problem.sizes));
+            const std::int64_t bytes =
+                families::widened_bytes(plan.problem.spec, keys_of(plan.problem.sizes));
             plan.unused.push_back(
                 {one.kernel.name(),
                  fmt::format("its workspace would take {} MiB for widened keys; at most {} are taken",
-                             bytes >> 20, kMostWidenedBytes >> 20)});
+                             bytes >> 20, families::kMostWidenedBytes >> 20)});
             continue;
         }
         if (std::ranges::any_of(attentions(set), [&](const Candidate& other) {
@@ -230,18 +241,6 @@ const Step* Plan::find(Role role) const {
     return found == steps.end() ? nullptr : &*found;
 }
 
-std::int64_t widened_bytes(const AttentionSpec& spec, const problem::BoundShape& shape) {
-    // Bounds that nobody has memory for come to more than 64 bits.
-    constexpr std::int64_t kMost = std::int64_t{1} << 62;
-    const std::int64_t of_token = spec.kv_heads * (spec.head_dim_qk + spec.head_dim_vo) * abi::kWidenedBytes;
-    const std::int64_t tokens = shape.batch * families::widened_tokens(shape);
-    return tokens > kMost / of_token ? kMost : tokens * of_token;
-}
-
-bool has_room_to_widen(const AttentionSpec& spec, const problem::BoundShape& shape) {
-    return widened_bytes(spec, shape) <= kMostWidenedBytes;
-}
-
 std::vector<KernelConfig> KernelSet::kernels() const {
     std::vector<KernelConfig> each;
     for (const Candidate& one : candidates)
@@ -274,7 +273,7 @@ bool fill(KernelSet& set, const AttentionSpec& spec, int sm, const TuningTable& 
         }
         if (set.candidates.size() == before) return false;
         if (role != op.main || !op.divides_keys) continue;
-        leave_larger_tiles_to_one_family(set);
+        leave_larger_tiles_to_one_family(spec, set);
         leave_decode_to_its_kernel(set.candidates);
         for (const Candidate& one : set.candidates) set.contenders.emplace_back(one.kernel, traits);
     }

@@ -45,7 +45,7 @@ struct Plan {
     std::vector<Refusal> rejected{};
     std::vector<Refusal> unused{};  // kernels of the set that serve other sizes, or take longer at these
     // A plan that widens keys has one more, for bounds whose widened keys would take more workspace than
-    // kMostWidenedBytes.
+    // families::kMostWidenedBytes.
     std::vector<Plan> instead{};
 
     // Null where the plan has no such step.
@@ -70,12 +70,6 @@ KernelSet kernel_set(const AttentionSpec& spec, int sm, const TuningTable& tunin
 
 // That no kernel serves a spec, and why not each.
 Unsupported unserved(int sm, const std::vector<Refusal>& rejected);
-
-// Widened keys take no more of a workspace, whatever the bounds are.
-inline constexpr std::int64_t kMostWidenedBytes = std::int64_t{256} << 20;
-
-std::int64_t widened_bytes(const AttentionSpec& spec, const problem::BoundShape& shape);
-bool has_room_to_widen(const AttentionSpec& spec, const problem::BoundShape& shape);
 
 // What planning chooses of a set for given sizes.
 struct Choice {

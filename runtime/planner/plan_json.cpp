@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "abi/attention_cuts.h"
+#include "families/widening.hpp"
 #include "planner/launch.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/request_json.hpp"
@@ -80,7 +81,7 @@ Json split_json(const Plan& plan, const Launch& launch) {
         json[chunks ? "chunk" : "least_keys"] = planned.keys;
         json[chunks ? "splits" : "shares"] = launch.split.parts;
     }
-    if (divides || plan.find(Role::widen) != nullptr) json["workspace_bytes"] = launch.workspace.bytes;
+    if (divides || plan.find(Role::widen) != nullptr) json["workspace_bytes"] = launch.workspace.bytes();
     return json;
 }
 
@@ -118,7 +119,7 @@ Json to_json(const Plan& plan, std::span<const CacheState> states) {
     for (const Plan& instead : plan.instead) {
         Json names = Json::array();
         for (const Step& step : instead.steps) names.push_back(step.kernel.name());
-        json["instead"] = {{"above_widened_bytes", kMostWidenedBytes}, {"kernels", names}};
+        json["instead"] = {{"above_widened_bytes", families::kMostWidenedBytes}, {"kernels", names}};
     }
     json["numerics"] = {{"accumulate", "f32"},
                         {"atol", plan.numerics.atol},

@@ -91,7 +91,7 @@ class BareCall {
         const auto shape = ops::check_operands(plan.problem, bound);
         const planner::Launch launch = planner::launch_of(plan, shape);
         if (launch.split.chunks() != 1) throw Error("the launch that is measured takes more than one kernel");
-        workspace_ = driver::DeviceMemory(api, static_cast<std::size_t>(launch.workspace.bytes));
+        workspace_ = driver::DeviceMemory(api, static_cast<std::size_t>(launch.workspace.bytes()));
         workspace_.fill(0);
         const families::KernelConfig& kernel = plan.steps.front().kernel;
         bound_ = kernel.family->bind(kernel, planner::context_of(plan, shape, launch),

@@ -257,7 +257,6 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
         if (decodes && !problem::is_latent(spec)) one = candidate_of_table(spec, sm, tuning, rejected);
         if (!one) one = candidate_of_model(spec, sm, tile, rejected);
         if (!one) continue;
-        one->decodes = decodes;
         if (tile.up_to > 0) one->up_to = tile.up_to;
         if (!chosen.empty() && chosen.back().up_to) one->above = *chosen.back().up_to;
         chosen.push_back(*std::move(one));

@@ -29,6 +29,9 @@ class Mma final : public TiledAttention {
             .shared_bytes = "attnsmith::Config::layout.total"};
     }
 
+    bool is_for_decode(const KernelConfig& kernel) const override {
+        return kernel.tile_q() == kDecodeRows && !kernel.as<Kernel>().absolute_cuts;
+    }
     AttentionCost cost(const KernelConfig& kernel, const SmTraits& sm) const override {
         return attention_mma::cost_of(kernel.as<Kernel>(), sm, kernel.ctas_per_sm);
     }

@@ -10,6 +10,7 @@
 #include "families/attention_arguments.hpp"
 #include "families/attention_wgmma/kernel.hpp"
 #include "families/attention_wgmma/schedule.hpp"
+#include "families/widening.hpp"
 
 namespace attnsmith::families::attention_wgmma {
 namespace {
@@ -127,9 +128,9 @@ void add_maps_of_workspace(const LaunchContext& context, const Binding& binding,
                            const abi::PersistentArguments& arguments, std::vector<TensorMapRequest>& maps) {
     const AttentionSpec& spec = context.problem.spec;
     const std::int64_t tokens = widened_tokens(context.shape);
-    const auto add = [&](std::size_t offset, std::int64_t in_workspace, std::int64_t head_dim) {
+    const auto add = [&](std::size_t offset, std::string_view region, std::int64_t head_dim) {
         TensorMapRequest map{.offset = offset,
-                             .data = static_cast<const std::byte*>(binding.workspace) + in_workspace,
+                             .data = context.workspace.address(binding.workspace, region),
                              .dtype = kWidenedTo,
                              .rank = 4};
         const std::int64_t row = head_dim * abi::kWidenedBytes;
@@ -140,8 +141,8 @@ void add_maps_of_workspace(const LaunchContext& context, const Binding& binding,
                    static_cast<std::uint32_t>(arguments.box_keys), 1, 1};
         maps.push_back(map);
     };
-    add(offsetof(abi::PersistentArguments, k), context.workspace.widened_k_offset, spec.head_dim_qk);
-    add(offsetof(abi::PersistentArguments, v), context.workspace.widened_v_offset, spec.head_dim_vo);
+    add(offsetof(abi::PersistentArguments, k), regions::kWidenedK, spec.head_dim_qk);
+    add(offsetof(abi::PersistentArguments, v), regions::kWidenedV, spec.head_dim_vo);
 }
 
 void set_schedule(const Schedule& schedule, abi::PersistentArguments& arguments) {

@@ -184,7 +184,7 @@ std::vector<Candidate> widened_candidates(const AttentionSpec& spec, const SmTra
     std::vector<Candidate> chosen;
     if (auto ahead = candidate_ahead(spec, sm, tuning, rejected)) chosen.push_back(*std::move(ahead));
     if (const auto many = widened_kernel(spec, sm, 2 * abi::kWgmmaRows, false))
-        chosen.push_back({.kernel = config_of(*many, sm), .rows_of_others = kDecodeRows});
+        chosen.push_back({.kernel = config_of(*many, sm)});
     else if (const auto few = widened_kernel(spec, sm, abi::kWgmmaRows, true))
         chosen.push_back({.kernel = config_of(*few, sm), .up_to = kFewRows});
     return chosen;
@@ -198,11 +198,9 @@ constexpr std::int64_t kWideColumns = 2 * 64;
 std::vector<Candidate> wide_candidates(const AttentionSpec& spec, const SmTraits& sm) {
     Tile tile = tile_for_few_rows(spec);
     const KernelConfig few = config_of(planned(spec, tile, sm), sm);
-    if (problem::is_latent(spec))
-        return {{.kernel = few, .rows_of_others = is_widened(spec) ? kDecodeRows : 0}};
+    if (problem::is_latent(spec)) return {{.kernel = few}};
     tile.shares = false;
-    return {{.kernel = config_of(planned(spec, tile, sm), sm)},
-            {.kernel = few, .up_to = kFewRows, .rows_of_others = kDecodeRows}};
+    return {{.kernel = config_of(planned(spec, tile, sm), sm)}, {.kernel = few, .up_to = kFewRows}};
 }
 
 std::optional<std::string> wide_refusal(const AttentionSpec& spec, const SmTraits& sm) {
@@ -289,13 +287,25 @@ std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm,
     if (chosen.empty() && rejected.size() == before)
         rejected.push_back({"wgmma", fmt::format("no tuning table has a tile for head dims {} and {} or more",
                                                  spec.head_dim_qk, spec.head_dim_vo)});
-    const bool serves_many = !chosen.empty() && !chosen.back().up_to;
-    if (auto few = candidate_for_few_rows(spec, sm, rejected)) {
-        if (serves_many)
-            few->rows_of_others = is_narrow(few->kernel.as<Kernel>()) ? few->kernel.tile_q() : kDecodeRows;
-        chosen.push_back(*std::move(few));
-    }
+    if (auto few = candidate_for_few_rows(spec, sm, rejected)) chosen.push_back(*std::move(few));
     return chosen;
+}
+
+std::optional<int> most_rows_of_other_families(const AttentionSpec& spec, std::span<const Candidate> own) {
+    if (is_cut(spec)) return std::nullopt;
+    if (problem::is_latent(spec)) return is_widened(spec) ? kDecodeRows : 0;
+    if (is_wide(spec)) return kDecodeRows;
+    if (is_widened(spec)) {
+        // The kernel for all sizes; beside it there may be one for many rows, whose keys were widened before.
+        const bool serves_all =
+            std::ranges::any_of(own, [](const Candidate& one) { return one.above < 0 && !one.up_to; });
+        return serves_all ? std::optional<int>(kDecodeRows) : std::nullopt;
+    }
+    const auto serves_many = [](const Candidate& one) { return !one.up_to; };
+    const auto few = std::ranges::find_if(
+        own, [](const Candidate& one) { return one.kernel.tile_q() == abi::kWgmmaRows; });
+    if (few == own.end() || std::ranges::none_of(own, serves_many)) return std::nullopt;
+    return is_narrow(few->kernel.as<Kernel>()) ? few->kernel.tile_q() : kDecodeRows;
 }
 
 }  // namespace attnsmith::families::attention_wgmma

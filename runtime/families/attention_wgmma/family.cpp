@@ -47,6 +47,10 @@ class Wgmma final : public AttentionFamily {
         return kernel.as<Kernel>().producer_warps();
     }
 
+    std::optional<int> most_rows_of_other_families(const AttentionSpec& spec,
+                                                   std::span<const Candidate> own) const override {
+        return attention_wgmma::most_rows_of_other_families(spec, own);
+    }
     AttentionCost cost(const KernelConfig& kernel, const SmTraits& sm) const override {
         return attention_wgmma::cost_of(kernel.as<Kernel>(), sm, kernel.ctas_per_sm);
     }

@@ -70,6 +70,9 @@ std::optional<std::string> refusal(const AttentionSpec& spec, const SmTraits& sm
 std::vector<Candidate> candidates(const AttentionSpec& spec, const SmTraits& sm, const TuningTable& tuning,
                                   std::vector<Refusal>& rejected);
 
+// AttentionFamily::most_rows_of_other_families().
+std::optional<int> most_rows_of_other_families(const AttentionSpec& spec, std::span<const Candidate> own);
+
 // Every kernel that is legal; none where rows are cut at absolute positions, since bits follow from the tile.
 std::vector<KernelConfig> tunable(const AttentionSpec& spec, const SmTraits& sm);
 

@@ -54,6 +54,11 @@ class MergeSplits final : public Family {
         return {.ctas = ctas, .items = ctas};
     }
 
+    void add_regions(const KernelConfig&, const LaunchContext& context,
+                     WorkspaceLayout& workspace) const override {
+        add_partial_results(context, workspace);
+    }
+
     SourceParts source(const KernelConfig&) const override {
         return {.header = "attention/merge/splits.cuh", .arguments = "AttentionArguments"};
     }

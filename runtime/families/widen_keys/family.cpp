@@ -5,6 +5,7 @@
 #include "abi/widen_arguments.h"
 #include "families/attention.hpp"
 #include "families/attention_arguments.hpp"
+#include "families/widening.hpp"
 #include "problem/ceil_div.hpp"
 
 namespace attnsmith::families::widen_keys {
@@ -54,6 +55,19 @@ class WidenKeys final : public Family {
         return {.ctas = ctas, .items = ctas};
     }
 
+    void add_regions(const KernelConfig&, const LaunchContext& context,
+                     WorkspaceLayout& workspace) const override {
+        const AttentionSpec& spec = context.problem.spec;
+        if (!has_room_to_widen(spec, context.shape)) {
+            // Such bounds have another plan; this is the room of the largest smaller ones, K and V rounded
+            // each.
+            workspace.add(regions::kWidenedK, kMostWidenedBytes + WorkspaceLayout::kAlignment);
+            return;
+        }
+        workspace.add(regions::kWidenedK, widened_bytes(spec, context.shape, spec.head_dim_qk));
+        workspace.add(regions::kWidenedV, widened_bytes(spec, context.shape, spec.head_dim_vo));
+    }
+
     SourceParts source(const KernelConfig&) const override {
         return {.header = "attention/widen.cuh",
                 .arguments = "WidenArguments",
@@ -61,11 +75,13 @@ class WidenKeys final : public Family {
     }
 
     Bound bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const override {
-        auto* const workspace = static_cast<std::byte*>(binding.workspace);
+        const auto region = [&](std::string_view name) {
+            return context.workspace.address(binding.workspace, name);
+        };
         static_assert(offsetof(abi::WidenArguments, attention) == 0);  // as attention_addresses() has it
         const abi::WidenArguments arguments{.attention = attention_arguments(context, binding, {}),
-                                            .k = workspace + context.workspace.widened_k_offset,
-                                            .v = workspace + context.workspace.widened_v_offset,
+                                            .k = region(regions::kWidenedK),
+                                            .v = region(regions::kWidenedV),
                                             .blocks = static_cast<std::int32_t>(blocks_of(context))};
         return {.arguments = ArgumentBlock(arguments),
                 .addresses = attention_addresses(context.problem.spec)};

@@ -233,7 +233,7 @@ TEST_CASE("a set's workspace serves all smaller bounds", "[planner]") {
             PlanSizes bounds = most;
             bounds.q_len = most.batch * most.q_len;
             const std::int64_t bytes =
-                planner::launch_of(plan, shape_of(bounds, bounds.q_len)).workspace.bytes;
+                planner::launch_of(plan, shape_of(bounds, bounds.q_len)).workspace.bytes();
             for (int j = 0; j < 10; ++j) {
                 const auto up_to = [&](std::int64_t value) {
                     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(value + 1));
@@ -241,13 +241,19 @@ TEST_CASE("a set's workspace serves all smaller bounds", "[planner]") {
                 const PlanSizes sizes{up_to(most.batch), up_to(most.q_len), up_to(most.kv_len)};
                 const planner::Launch launch =
                     planner::launch_of(plan, shape_of(sizes, sizes.batch * sizes.q_len));
-                REQUIRE(launch.workspace.bytes <= bytes);
+                REQUIRE(launch.workspace.bytes() <= bytes);
                 if (launch.split.chunks() == 1) continue;
                 ++in_chunks;
-                const std::int64_t rows = launch.split.parts * launch.workspace.rows;
-                REQUIRE(launch.workspace.partial_o_offset + rows * problem::value_dim(spec) * 4 <=
-                        launch.workspace.partial_ml_offset);
-                REQUIRE(launch.workspace.partial_ml_offset + rows * 8 <= launch.workspace.bytes);
+                const std::int64_t rows = launch.split.parts * launch.partial.rows;
+                if (rows == 0) continue;
+                const auto* const o = launch.workspace.find(families::regions::kPartialO);
+                const auto* const ml = launch.workspace.find(families::regions::kPartialMl);
+                REQUIRE(o != nullptr);
+                REQUIRE(ml != nullptr);
+                REQUIRE(o->bytes >= rows * problem::value_dim(spec) * 4);
+                REQUIRE(ml->bytes >= rows * 8);
+                REQUIRE(o->offset + o->bytes <= ml->offset);
+                REQUIRE(ml->offset + ml->bytes <= launch.workspace.bytes());
             }
         }
     }

@@ -21,7 +21,7 @@ struct LaunchFacts {
 inline LaunchFacts launch_facts(const planner::Plan& plan, const problem::BoundShape& shape) {
     const planner::Launch launch = planner::launch_of(plan, shape);
     LaunchFacts facts{
-        .split = launch.split, .rows = launch.workspace.rows, .workspace_bytes = launch.workspace.bytes};
+        .split = launch.split, .rows = launch.partial.rows, .workspace_bytes = launch.workspace.bytes()};
     for (std::size_t i = 0; i < plan.steps.size(); ++i) {
         const families::KernelConfig& kernel = plan.steps[i].kernel;
         const families::Extent& extent = launch.extents[i];

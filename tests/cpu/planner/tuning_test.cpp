@@ -224,7 +224,8 @@ TEST_CASE("the repository's tables have a legal tile for all they name", "[plann
         CAPTURE(spec.head_dim_qk, spec.head_dim_vo, entry.match.paged, entry.tile.tile_q);
         const auto tuned = std::ranges::find_if(kernels, [&](const families::Candidate& one) {
             return one.source == TileSource::table && one.kernel.backend() == entry.tile.backend &&
-                   (one.decodes || one.up_to == entry.match.max_rows);
+                   (families::attention_of(one.kernel).is_for_decode(one.kernel) ||
+                    one.up_to == entry.match.max_rows);
         });
         REQUIRE(tuned != kernels.end());
         for (const Refusal& refusal : set.rejected) CHECK(!test::contains(refusal.reason, "table's entry"));
@@ -558,7 +559,8 @@ TEST_CASE("up to 16 packed query rows are the 16-row kernel's alone", "[planner]
     for (const families::Candidate& one : set.candidates) {
         if (one.kernel.family->role() != planner::Role::attention) continue;
         CAPTURE(one.kernel.name());
-        CHECK(one.serves(8) == (one.decodes || one.up_to == 8));
+        CHECK(one.serves(8) ==
+              (families::attention_of(one.kernel).is_for_decode(one.kernel) || one.up_to == 8));
     }
     // Those that are cut, and those of precision high, are ranked for any rows.
     AttentionSpec bitwise = spec_of(128, 128), high = bitwise;

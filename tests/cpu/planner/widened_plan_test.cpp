@@ -94,10 +94,16 @@ TEST_CASE("widened keys take a workspace that is said, and no more than a bound"
     const problem::BoundShape shape{.batch = 3, .q_tokens = 100, .max_q_len = 60, .max_kv_len = 5001};
     const planner::Launch launch = planner::launch_of(plan, shape);
     const std::int64_t rows = 3 * 8 * 5001;
-    CHECK(launch.workspace.bytes >= rows * 256 * 2);
-    CHECK(launch.workspace.widened_k_offset % 256 == 0);
-    CHECK(launch.workspace.widened_v_offset >= launch.workspace.widened_k_offset + rows * 128 * 2);
-    CHECK(launch.workspace.bytes >= launch.workspace.widened_v_offset + rows * 128 * 2);
+    CHECK(launch.workspace.bytes() >= rows * 256 * 2);
+    const auto* const k = launch.workspace.find(families::regions::kWidenedK);
+    const auto* const v = launch.workspace.find(families::regions::kWidenedV);
+    REQUIRE(k != nullptr);
+    REQUIRE(v != nullptr);
+    CHECK(k->offset % families::WorkspaceLayout::kAlignment == 0);
+    CHECK(k->bytes == rows * 128 * 2);
+    CHECK(v->offset >= k->offset + k->bytes);
+    CHECK(v->bytes == rows * 128 * 2);
+    CHECK(launch.workspace.bytes() >= v->offset + v->bytes);
     // 64 keys a CTA, of each KV head.
     CHECK(launch.extents[0].ctas == 3 * 8 * 79);
     // Without queries there is nothing to do.
@@ -140,7 +146,7 @@ TEST_CASE("bounds whose widened keys would take too much have another kernel", "
                 const problem::BoundShape shape{
                     .batch = batch, .q_tokens = 512, .max_q_len = 512, .max_kv_len = keys};
                 const std::int64_t needed =
-                    planner::launch_of(planner::plan_for(plan, shape), shape).workspace.bytes;
+                    planner::launch_of(planner::plan_for(plan, shape), shape).workspace.bytes();
                 CHECK(needed <= planner::workspace_bytes(plan, shape));
                 CHECK(planner::workspace_bytes(plan, shape) <= (std::int64_t{600} << 20));
                 if (batch > 1) continue;
