@@ -5,11 +5,9 @@
 
 #include "abi/divisor.h"
 #include "abi/integers.h"
+#include "abi/key_bounds.h"
 
 namespace attnsmith::abi {
-
-// A window that is not there. Lengths are at most 2^30, so position + window + 1 stays within 32 bits.
-inline constexpr int32 kUnbounded = (1 << 30) - 1;
 
 // Bits of the status word at the start of the workspace.
 inline constexpr uint32 kStatusQueryClamped = 1;
@@ -90,16 +88,15 @@ struct AttentionArguments {
     int32 max_q_len;
     int32 max_kv_len;
     Divisor page_size;
-    int32 window_left, window_right;  // kUnbounded: none; causal is window_right 0
-    Divisor attention_chunk;          // tokens; 0: none
-    int32 tiles;                      // query tiles of all sequences, an upper bound
-    int32 sequence_tiles;             // of every sequence; 0: the tiles of all sequences are packed
-    int32 splits;                     // 1: o is written, otherwise the partials
-    int32 chunk;                      // keys of a split, at absolute positions; a multiple of tile_kv
-    int32 least_share;                // units that a share has at least; 0: a CTA a tile
-    int32 start_units;                // that the start of a tile counts for, where tiles differ
-    int32 most_units;                 // of a tile: all tiles together have less than 2^31
-    int32 share_places, share_rows;   // with absolute cuts: a share's partial results, and rows of each
+    KeyBounds bounds;                // of the mask
+    int32 tiles;                     // query tiles of all sequences, an upper bound
+    int32 sequence_tiles;            // of every sequence; 0: the tiles of all sequences are packed
+    int32 splits;                    // 1: o is written, otherwise the partials
+    int32 chunk;                     // keys of a split, at absolute positions; a multiple of tile_kv
+    int32 least_share;               // units that a share has at least; 0: a CTA a tile
+    int32 start_units;               // that the start of a tile counts for, where tiles differ
+    int32 most_units;                // of a tile: all tiles together have less than 2^31
+    int32 share_places, share_rows;  // with absolute cuts: a share's partial results, and rows of each
     float scale_log2;  // takes a logit to base 2; includes the scale of q k^T where nothing else applied it
     float scale;       // of q k^T
     float softcap;     // logits become softcap * tanh(softcap_scale * q k^T)

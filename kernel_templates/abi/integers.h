@@ -24,4 +24,16 @@ using uint64 = std::uint64_t;
 #define ATTNSMITH_HOST_DEVICE
 #endif
 
+namespace attnsmith::abi {
+
+#ifdef __CUDA_ARCH__
+__device__ inline int32 larger(int32 a, int32 b) { return max(a, b); }
+__device__ inline int32 smaller(int32 a, int32 b) { return min(a, b); }
+#else
+constexpr int32 larger(int32 a, int32 b) { return a > b ? a : b; }
+constexpr int32 smaller(int32 a, int32 b) { return a < b ? a : b; }
+#endif
+
+}  // namespace attnsmith::abi
+
 static_assert(sizeof(attnsmith::int64) == 8 && sizeof(attnsmith::int32) == 4);

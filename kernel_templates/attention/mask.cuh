@@ -18,30 +18,16 @@
 
 namespace attnsmith {
 
-// Keys, or blocks of keys, first .. end - 1: none where end <= first.
-struct KeyInterval {
-    int32 first, end;
-
-    __device__ bool is_empty() const { return end <= first; }
-};
+using abi::KeyInterval;
 
 // Whether each row sees all keys of a block. Cursors leave out blocks that no row sees.
 enum class Coverage { full, partial };
 __device__ inline Coverage full_unless(bool hides_some) { return Coverage(hides_some); }
 
-// Keys that the query `token` sees: within its window, its chunk and its sequence. A new mask is a change of
-// this.
+// Keys that the query `token` sees. A new mask is a change of abi::KeyBounds.
 __device__ inline KeyInterval visible_keys(const abi::AttentionArguments& args, const Sequence& s,
                                            int32 token) {
-    const int32 at = s.position(token);
-    KeyInterval keys{max(at - args.window_left, 0), min(at + args.window_right + 1, s.kv_len)};
-    if (args.attention_chunk > 0) {
-        // A query before the first key, at a negative position, is of a chunk that has no key.
-        const int32 first = at - max(at, 0) % args.attention_chunk;
-        keys.first = max(keys.first, first);
-        keys.end = min(keys.end, at < 0 ? 0 : first + args.attention_chunk);
-    }
-    return keys;
+    return args.bounds.seen_from(s.position(token), s.kv_len);
 }
 
 // Blocks of `Keys` that have one of the keys.

@@ -5,8 +5,8 @@
 #include <iterator>
 #include <numbers>
 
+#include "families/key_bounds.hpp"
 #include "problem/ceil_div.hpp"
-#include "problem/request/key_bounds.hpp"
 
 namespace attnsmith::families {
 namespace {
@@ -27,11 +27,6 @@ TokenStrides key_strides(const Tensor& tensor, const AttentionSpec& spec) {
         return {tensor.strides[0], tensor.strides[2], tensor.strides[1]};
     }
     return token_strides(tensor, spec.kv == KvStorage::ragged);
-}
-
-std::int32_t window_or_none(const std::optional<std::int64_t>& window) {
-    return static_cast<std::int32_t>(
-        std::min<std::int64_t>(window.value_or(abi::kUnbounded), abi::kUnbounded));
 }
 
 // The strides of latents, which may have no axis of KV heads.
@@ -147,10 +142,7 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     a.max_q_len = static_cast<std::int32_t>(shape.max_q_len);
     a.max_kv_len = static_cast<std::int32_t>(shape.max_kv_len);
     a.page_size = divisor(spec.page_size);
-    const problem::KeyBounds bounds = problem::bounds_of(spec);
-    a.window_left = window_or_none(bounds.left);
-    a.window_right = window_or_none(bounds.right);
-    a.attention_chunk = divisor(bounds.chunk.value_or(0));
+    a.bounds = bounds_of(spec);
     a.tiles = static_cast<std::int32_t>(tiles.all);
     a.sequence_tiles = static_cast<std::int32_t>(tiles.of_each);
     a.splits = static_cast<std::int32_t>(context.split.chunks());

@@ -4,6 +4,8 @@
 #include <limits>
 #include <tuple>
 
+#include "problem/request/spec_facts.hpp"
+
 namespace attnsmith::families {
 namespace {
 
@@ -58,7 +60,7 @@ TuningMatch match_of(const AttentionSpec& spec, int sm) {
     match.head_dim_vo = static_cast<int>(spec.head_dim_vo);
     match.paged = spec.kv == KvStorage::paged;
     match.kv_bits = static_cast<int>(8 * size_of(problem::kv_dtype(spec)));
-    match.mask = problem::bounds_of(spec).mask_class();
+    match.mask = mask_class(bounds_of(spec));
     match.dtype = spec.dtype;
     match.softcap = spec.softcap.has_value();
     match.alibi = spec.alibi;

@@ -11,14 +11,13 @@
 
 #include "attnsmith/spec.hpp"
 #include "families/backend.hpp"
-#include "problem/request/key_bounds.hpp"
+#include "families/key_bounds.hpp"
 
 namespace attnsmith::families {
 
 // Who says that a kernel has the tile that it has: the cost model, or an entry of the repository's or a
 // user's table.
 enum class TileSource : std::uint8_t { model, table, user };
-using problem::MaskClass;
 
 std::string_view to_string(TileSource source);
 

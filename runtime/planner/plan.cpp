@@ -9,12 +9,12 @@
 #include <span>
 
 #include "abi/widen_arguments.h"
+#include "families/key_bounds.hpp"
 #include "families/launch.hpp"
 #include "families/registry/registry.hpp"
 #include "families/widening.hpp"
 #include "ops/op.hpp"
 #include "planner/split.hpp"
-#include "problem/request/key_bounds.hpp"
 #include "problem/request/request_fields.hpp"
 
 namespace attnsmith::planner {
@@ -91,8 +91,9 @@ bool reads_widened(const KernelConfig& kernel) { return kernel.family->needs(ker
 // Keys that are widened before an attention: from the first that the first query sees on.
 std::int64_t widened_keys(const problem::Problem& problem) {
     const auto& [spec, sizes] = problem;
-    const std::int64_t first_query = sizes.kv_len - sizes.q_len;
-    return sizes.kv_len - problem::bounds_of(spec).seen_from(first_query, sizes.kv_len).first;
+    const auto kv_len = static_cast<std::int32_t>(sizes.kv_len);
+    const auto first_query = static_cast<std::int32_t>(sizes.kv_len - sizes.q_len);
+    return sizes.kv_len - families::bounds_of(spec).seen_from(first_query, kv_len).first;
 }
 
 // What that takes, beside the attention: a launch, and each column as it is stored and as it is widened.

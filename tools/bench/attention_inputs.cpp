@@ -5,8 +5,8 @@
 #include <numeric>
 #include <random>
 
+#include "families/key_bounds.hpp"
 #include "problem/ceil_div.hpp"
-#include "problem/request/key_bounds.hpp"
 
 namespace attnsmith::bench {
 namespace {
@@ -16,10 +16,14 @@ constexpr std::size_t kMostSets = 16;
 
 std::int64_t visible_pairs(const problem::Problem& problem) {
     const auto& [spec, sizes] = problem;
-    const problem::KeyBounds bounds = problem::bounds_of(spec);
+    const abi::KeyBounds bounds = families::bounds_of(spec);
+    const auto q_len = static_cast<std::int32_t>(sizes.q_len);
+    const auto kv_len = static_cast<std::int32_t>(sizes.kv_len);
     std::int64_t pairs = 0;
-    for (std::int64_t query = 0; query < sizes.q_len; ++query)
-        pairs += bounds.seen_from(query + sizes.kv_len - sizes.q_len, sizes.kv_len).count();
+    for (std::int32_t query = 0; query < q_len; ++query) {
+        const abi::KeyInterval seen = bounds.seen_from(query + kv_len - q_len, kv_len);
+        if (!seen.is_empty()) pairs += seen.end - seen.first;
+    }
     return pairs * sizes.batch * spec.q_heads;
 }
 

@@ -33,9 +33,10 @@ class DeviceCode(unittest.TestCase):
         self.assertEqual(files_with(r"\bconsumer_warps\b"), {"abi/attention_persistent.h"})
 
     def test_the_mask_is_one_function(self):
-        """Whatever depends on which keys a token sees gets that from visible_keys()."""
-        arguments = r"\bwindow_(left|right)\b"
-        self.assertEqual(files_with(arguments), {"abi/attention_arguments.h", "attention/mask.cuh"})
+        """Whatever depends on which keys a token sees gets that from visible_keys(), which asks abi::KeyBounds."""
+        self.assertEqual(files_with(r"\bseen_from\b"), {"abi/key_bounds.h", "attention/mask.cuh"})
+        arguments = r"\bargs\.bounds\b"
+        self.assertEqual(files_with(arguments), {"attention/mask.cuh"})
         mask = code_of(TEMPLATES / "attention/mask.cuh")
         body = mask[mask.index("KeyInterval visible_keys("):]
         body = body[:body.index("\n}")]

@@ -34,9 +34,8 @@ struct Mask {
 
     abi::AttentionArguments arguments() const {
         abi::AttentionArguments args{};
-        args.window_left = left.value_or(abi::kUnbounded);
-        args.window_right = right.value_or(abi::kUnbounded);
-        args.attention_chunk = abi::divisor_of(chunk.value_or(0));
+        args.bounds = {left.value_or(abi::kUnbounded), right.value_or(abi::kUnbounded),
+                       abi::divisor_of(chunk.value_or(0))};
         args.group = abi::divisor_of(group);
         args.splits = 1;
         return args;

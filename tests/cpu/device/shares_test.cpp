@@ -107,9 +107,9 @@ struct Launch {
         args.max_q_len = *std::ranges::max_element(lengths.q);
         args.max_kv_len = *std::ranges::max_element(lengths.kv);
         args.q_tokens = q_indptr.back();
-        args.window_left = window_left < 0 ? device::abi::kUnbounded : window_left;
-        args.window_right = window_right < 0 ? device::abi::kUnbounded : window_right;
-        args.attention_chunk = device::abi::divisor_of(chunk);
+        args.bounds = {window_left < 0 ? device::abi::kUnbounded : window_left,
+                       window_right < 0 ? device::abi::kUnbounded : window_right,
+                       device::abi::divisor_of(chunk)};
         args.splits = 1;
         args.least_share = least_share;
         args.most_units = most_units;

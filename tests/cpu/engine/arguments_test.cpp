@@ -242,7 +242,7 @@ TEST_CASE("the log-sum-exp of ragged queries has no axis of sequences", "[engine
 TEST_CASE("a mask is two windows", "[engine][arguments]") {
     const auto windows = [](const AttentionSpec& spec) {
         const abi::AttentionArguments a = bind(spec, dense(), {}).arguments;
-        return std::pair{a.window_left, a.window_right};
+        return std::pair{a.bounds.window_left, a.bounds.window_right};
     };
     AttentionSpec spec = kSpec;
     CHECK(windows(spec) == std::pair{abi::kUnbounded, abi::kUnbounded});

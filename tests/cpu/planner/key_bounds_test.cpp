@@ -1,15 +1,17 @@
 // What masks let through, against the rule itself, key by key.
-#include "problem/request/key_bounds.hpp"
+#include "families/key_bounds.hpp"
 
-#include "expect.hpp"
+#include "problem/expect.hpp"
 #include "problem/request/problem.hpp"
 
 using namespace attnsmith;
-using namespace attnsmith::problem;
+using namespace attnsmith::families;
+using abi::KeyBounds;
+using abi::KeyInterval;
 
 namespace {
 
-constexpr std::int64_t kKeys = 23;
+constexpr std::int32_t kKeys = 23;
 
 bool sees(const AttentionSpec& spec, std::int64_t query, std::int64_t key) {
     if (spec.mask == Mask::causal && key > query) return false;
@@ -24,7 +26,7 @@ bool sees(const AttentionSpec& spec, std::int64_t query, std::int64_t key) {
 AttentionSpec with(AttentionSpec spec) {
     spec.head_dim_qk = 64;
     spec.q_heads = 1;
-    return validate(spec, {}).spec;
+    return problem::validate(spec, {}).spec;
 }
 
 std::vector<AttentionSpec> masks() {
@@ -47,7 +49,7 @@ std::vector<AttentionSpec> masks() {
 TEST_CASE("the interval is the keys that the mask lets through", "[key_bounds]") {
     for (const AttentionSpec& spec : masks()) {
         const KeyBounds bounds = bounds_of(spec);
-        for (std::int64_t query = -9; query < kKeys; ++query) {
+        for (std::int32_t query = -9; query < kKeys; ++query) {
             const KeyInterval seen = bounds.seen_from(query, kKeys);
             for (std::int64_t key = 0; key < kKeys; ++key)
                 REQUIRE((key >= seen.first && key < seen.end) == sees(spec, query, key));
@@ -58,7 +60,7 @@ TEST_CASE("the interval is the keys that the mask lets through", "[key_bounds]")
 TEST_CASE("both ends of the interval never decrease", "[key_bounds]") {
     for (const AttentionSpec& spec : masks()) {
         const KeyBounds bounds = bounds_of(spec);
-        for (std::int64_t query = -8; query < kKeys; ++query) {
+        for (std::int32_t query = -8; query < kKeys; ++query) {
             CHECK(bounds.seen_from(query, kKeys).first >= bounds.seen_from(query - 1, kKeys).first);
             CHECK(bounds.seen_from(query, kKeys).end >= bounds.seen_from(query - 1, kKeys).end);
         }
@@ -66,13 +68,15 @@ TEST_CASE("both ends of the interval never decrease", "[key_bounds]") {
 }
 
 TEST_CASE("a mask's class and sides", "[key_bounds]") {
-    const auto class_of = [](const AttentionSpec& spec) { return bounds_of(with(spec)).mask_class(); };
+    const auto class_of = [](const AttentionSpec& spec) { return mask_class(bounds_of(with(spec))); };
     CHECK(class_of({}) == MaskClass::full);
     CHECK(class_of({.mask = Mask::causal}) == MaskClass::causal);
     CHECK(class_of({.window_right = 0}) == MaskClass::causal);  // the same mask, said otherwise
     CHECK(class_of({.mask = Mask::causal, .window_left = 7}) == MaskClass::window);
     CHECK(class_of({.window_left = 7}) == MaskClass::window);
-    const auto sides_of = [](const AttentionSpec& spec) { return bounds_of(with(spec)).work(1, 4096).sides; };
+    const auto sides_of = [](const AttentionSpec& spec) {
+        return key_work(bounds_of(with(spec)), 1, 4096).sides;
+    };
     CHECK(sides_of({}) == 0);
     CHECK(sides_of({.mask = Mask::causal}) == 1);
     CHECK(sides_of({.window_left = 3, .window_right = 3}) == 2);
@@ -80,7 +84,7 @@ TEST_CASE("a mask's class and sides", "[key_bounds]") {
 
 TEST_CASE("a chunk is as much work as a sequence of its length", "[key_bounds]") {
     const auto work_of = [](const AttentionSpec& spec, std::int64_t q_len, std::int64_t kv_len) {
-        return bounds_of(with(spec)).work(q_len, kv_len);
+        return key_work(bounds_of(with(spec)), q_len, kv_len);
     };
     const AttentionSpec causal{.mask = Mask::causal};
     const AttentionSpec chunked{.mask = Mask::causal, .attention_chunk = 1024};
@@ -91,5 +95,5 @@ TEST_CASE("a chunk is as much work as a sequence of its length", "[key_bounds]")
         CHECK(work_of(chunked, 64, kv_len).keys == work_of(causal, 64, kv_len).keys);
         CHECK(work_of(chunked, 64, kv_len).sides == work_of(causal, 64, kv_len).sides);
     }
-    CHECK(bounds_of(with(chunked)).mask_class() == MaskClass::causal);  // they share their kernels
+    CHECK(mask_class(bounds_of(with(chunked))) == MaskClass::causal);  // they share their kernels
 }
