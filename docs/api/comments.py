@@ -1,11 +1,10 @@
 """Doxygen's input filter: the public headers' plain comments, with the marks by which Doxygen knows documentation.
 
 A comment in front of a declaration, or behind it on the same line, documents it; the comment that opens a file documents
-the file. The headers need no marks of Doxygen's for that: this filter prints a marked copy of one. Three rules save the
+the file. The headers need no marks of Doxygen's for that: this filter prints a marked copy of one. Two rules save the
 headers words that would say nothing new:
 
 - The comment of the first of several overloads in a row is that of all.
-- A member of a C struct means what its namesake in the C++ struct means that the C struct's comment names.
 - Moves and memberwise comparisons are left out, since they do what they always do.
 """
 
@@ -20,10 +19,6 @@ OVERLOAD = re.compile(r"^\w[\w:*& ]*[ *&](?P<name>\w+)\(")
 SEVERAL = re.compile(r"^(?P<type>\s*[\w:]+\s+)(?P<names>\w+(?: = \w+)?(?:, \w+(?: = \w+)?)+);")
 ORDINARY = re.compile(r"^\s*(?:bool operator==\(const \w+&\) const = default|(\w+)\(\1&&\) noexcept|"
                       r"\w+& operator=\(\w+&&\) noexcept);$")
-STRUCT = re.compile(r"^typedef struct (\w+) \{\n(.*?)^\} \w+;", re.DOTALL | re.MULTILINE)
-NAMESAKE = re.compile(r"(attnsmith::\w+)\b[^/]*\*/\s*$")
-MEMBER = re.compile(r"^    [\w *]*?(?P<name>\w+);$", re.MULTILINE)
-SIZE = "Bytes of this struct, as the caller's header has it."
 CODE_INDENT = 3  # a comment's text that is indented by this much is code
 
 
@@ -107,26 +102,8 @@ def cxx(source):
     return "\n".join(marked) + "\n"
 
 
-def with_namesakes(source):
-    """A header of C, with words for the members of its structs that have none."""
-
-    def describe(found):
-        namesake = NAMESAKE.search(source[:found.start()][-600:])
-
-        def word(member):
-            text = SIZE if member["name"] == "size" else namesake and namesake[1] + "::" + member["name"] + "."
-            return member[0] + (" /* " + text + " */" if text else "")
-
-        members = "\n".join(part for line in found[2].split("\n") for part in one_a_line(line))
-        return found[0].replace(found[2], MEMBER.sub(word, members))
-
-    return STRUCT.sub(describe, source)
-
-
 def c(source):
     """A header of C: /* becomes /**, or /**< behind code; a line of dashes with words opens a section."""
-    source = with_namesakes(source)
-
     def replace(found):
         before = source[source.rfind("\n", 0, found.start()) + 1:found.start()]
         section = SECTION.match(found["text"])

@@ -12,7 +12,7 @@ int main(void) {
     int64_t shape[] = {1, 256, 8, 64}, bytes = 256 * 8 * 64 * 2;
     int failed = attnsmith_runtime_create(NULL, &runtime, &error);
     failed = failed || attnsmith_prepare(runtime, &spec, &sizes, 0, &kernel, &error); /* on device 0 */
-    failed = failed || attnsmith_allocate(runtime, 0, 2 * bytes, &memory, &error);
+    failed = failed || attnsmith_buffer_allocate(runtime, 0, 2 * bytes, &memory, &error);
     void* data = attnsmith_buffer_data(memory); /* q, k and v; behind them o */
     attnsmith_dl_tensor in = {data, {ATTNSMITH_DL_CUDA, 0}, 4, {ATTNSMITH_DL_BFLOAT, 16, 1}, shape, NULL, 0};
     attnsmith_dl_tensor out = in;

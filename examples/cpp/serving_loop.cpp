@@ -155,8 +155,8 @@ class Engine {
         // graph keeps the code that it launches.
         graph.emplace(stream_, call.keep_alive(), [&] {
             for (const Layer& layer : layers_)  // an engine's projections and MLPs come between
-                call.launch({.k = layer.keys.data(), .v = layer.values.data(), .o = layer.results.data()},
-                            stream_.get());
+                call.launch_at({.k = layer.keys.data(), .v = layer.values.data(), .o = layer.results.data()},
+                               stream_.get());
         });
     }
 

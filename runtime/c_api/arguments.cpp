@@ -49,21 +49,25 @@ void check_reserved(std::string_view name, std::int32_t value) {
     if (value != 0) refuse(fmt::format("{}.reserved", name), std::to_string(value), "0");
 }
 
-void check_size(std::string_view name, std::size_t size, std::size_t least, std::size_t most) {
-    // Versions of a struct end behind whole members of eight bytes: another size would cut one in two.
+void check_size(std::string_view name, std::size_t size, std::size_t least, std::size_t known) {
+    // Versions of a struct end after whole members of eight bytes: another size would cut one in two.
     constexpr std::size_t kMember = 8;
-    if (size < least || (size < most && size % kMember != 0)) {
-        std::string sizes = std::to_string(least);
-        for (std::size_t end = least + kMember; end < most; end += kMember) sizes += fmt::format(", {}", end);
-        if (most > least) sizes += fmt::format(" or {}", most);
-        refuse(fmt::format("{}.size", name), std::to_string(size),
-               fmt::format("the struct's sizeof, which ends between two members: {}", sizes));
-    }
-    if (size > most) {
+    if (size >= least && size <= kMostStructBytes && size % kMember == 0) return;
+    refuse(fmt::format("{}.size", name), std::to_string(size),
+           fmt::format(
+               "the struct's sizeof: {} in this library's header, in others a multiple of {} from {} to {}",
+               known, kMember, least, kMostStructBytes));
+}
+
+void check_surplus(const void* given, std::string_view name, std::size_t size, std::size_t known) {
+    const auto* const bytes = static_cast<const unsigned char*>(given);
+    for (std::size_t at = known; at < size; ++at) {
+        if (bytes[at] == 0) continue;
         refuse(
-            fmt::format("{}.size", name), std::to_string(size),
-            fmt::format("at most {}: this library is older than the header that the caller was compiled with",
-                        most));
+            fmt::format("{}.size", name), fmt::format("{}, with a field set at byte {}", size, at),
+            fmt::format("fields in the first {} bytes alone: this library is older than the header that the "
+                        "caller was compiled with",
+                        known));
     }
 }
 

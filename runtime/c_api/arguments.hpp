@@ -1,6 +1,7 @@
 // Checks and conversions that the functions of the C ABI share. All throw InvalidRequest naming the argument.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -46,8 +47,8 @@ bool flag(std::string_view name, std::string_view field, std::int32_t value);
 std::int32_t count(std::string_view name, std::string_view field, std::int32_t value);
 void check_reserved(std::string_view name, std::int32_t value);
 
-// Bytes of each struct in version 1 of the ABI; of an op's structs in its file of ops/. Fields are only ever
-// added, at the end: a caller's struct has at least these, and at most what this library knows.
+// Bytes of each struct in its first version; of an op's structs in its file of ops/. Fields are only ever
+// added, at the end: a caller's struct has at least these. What it has more than this library knows is zero.
 template <typename Struct>
 inline constexpr std::size_t kFirstSize = 0;
 template <>
@@ -62,6 +63,8 @@ template <>
 inline constexpr std::size_t kFirstSize<attnsmith_batch> = 88;
 template <>
 inline constexpr std::size_t kFirstSize<attnsmith_workspace> = 24;
+template <>
+inline constexpr std::size_t kFirstSize<attnsmith_workspace_bounds> = 32;
 
 static_assert(sizeof(attnsmith_spec) > kFirstSize<attnsmith_spec>);
 static_assert(sizeof(attnsmith_sizes) == kFirstSize<attnsmith_sizes>);
@@ -69,10 +72,16 @@ static_assert(sizeof(attnsmith_runtime_options) > kFirstSize<attnsmith_runtime_o
 static_assert(sizeof(attnsmith_prewarm_options) > kFirstSize<attnsmith_prewarm_options>);
 static_assert(sizeof(attnsmith_batch) > kFirstSize<attnsmith_batch>);
 static_assert(sizeof(attnsmith_workspace) == kFirstSize<attnsmith_workspace>);
+static_assert(sizeof(attnsmith_workspace_bounds) == kFirstSize<attnsmith_workspace_bounds>);
 
-void check_size(std::string_view name, std::size_t size, std::size_t least, std::size_t most);
+// The largest struct that a later header may have: a size above it is garbage, and nothing is read.
+inline constexpr std::size_t kMostStructBytes = 4096;
 
-// The size that the caller's struct has.
+void check_size(std::string_view name, std::size_t size, std::size_t least, std::size_t known);
+// Refuses a struct of `size` bytes that says anything in those from `known` on.
+void check_surplus(const void* given, std::string_view name, std::size_t size, std::size_t known);
+
+// The size that the caller's struct has, which may be more than this library's.
 template <typename Struct>
 std::size_t checked_size(const Struct* given, std::string_view name) {
     static_assert(kFirstSize<Struct> > 0, "give kFirstSize the bytes of the struct's first version");
@@ -85,16 +94,20 @@ std::size_t checked_size(const Struct* given, std::string_view name) {
 template <typename Struct>
 Struct read_struct(const Struct* given, std::string_view name) {
     const std::size_t size = checked_size(given, name);
+    check_surplus(given, name, size, sizeof(Struct));
     Struct known{};
-    std::memcpy(&known, given, size);
+    std::memcpy(&known, given, std::min(size, sizeof(Struct)));
     return known;
 }
 
-// Writes the fields that the caller's header has.
+// Writes the fields that the caller's header has; those that only it has become zero.
 template <typename Struct>
 void write_struct(Struct& to, std::size_t size, Struct from) {
     from.size = size;
-    std::memcpy(&to, &from, size);
+    auto* const bytes = reinterpret_cast<unsigned char*>(&to);
+    const std::size_t known = std::min(size, sizeof(Struct));
+    std::memcpy(bytes, &from, known);
+    std::memset(bytes + known, 0, size - known);
 }
 
 }  // namespace attnsmith::c_api

@@ -36,22 +36,15 @@ attnsmith_code bind(const attnsmith_kernel* kernel, const Given* tensors, const 
     });
 }
 
-template <auto read, class Given>
+enum class RunWorkspace { required, optional };
+
+template <auto read, RunWorkspace need = RunWorkspace::required, class Given>
 attnsmith_code run(const attnsmith_kernel* kernel, const Given* tensors, const attnsmith_batch* batch,
                    const attnsmith_workspace* workspace, void* stream, attnsmith_error** error) {
     return guarded(error, [&] {
         const Kernel& of = required(kernel, "kernel").kernel;
-        bind<read>(of, tensors, batch, &required(workspace, "workspace")).launch(stream_of(stream));
-    });
-}
-
-// Of an op that needs no workspace.
-template <auto read, class Given>
-attnsmith_code run(const attnsmith_kernel* kernel, const Given* tensors, void* stream,
-                   attnsmith_error** error) {
-    return guarded(error, [&] {
-        const Kernel& of = required(kernel, "kernel").kernel;
-        bind<read>(of, tensors, nullptr, nullptr).launch(stream_of(stream));
+        if (need == RunWorkspace::required) required(workspace, "workspace");
+        bind<read>(of, tensors, batch, workspace).launch(stream_of(stream));
     });
 }
 

@@ -8,25 +8,25 @@ namespace attnsmith::c_api {
 namespace {
 
 // attnsmith_call_copy_status() hands out the kernels' own word.
-static_assert(std::uint32_t{ATTNSMITH_Q_LEN_CLAMPED} == kStatusQueryLengthClamped);
-static_assert(std::uint32_t{ATTNSMITH_KV_LEN_CLAMPED} == kStatusKeyLengthClamped);
-static_assert(std::uint32_t{ATTNSMITH_PAGE_OUT_OF_RANGE} == kStatusPageOutOfRange);
-static_assert(std::uint32_t{ATTNSMITH_WORKSPACE_NOT_ZEROED} == kStatusWorkspaceNotZeroed);
-static_assert(std::uint32_t{ATTNSMITH_SCALE_NOT_POSITIVE} == kStatusScaleNotPositive);
-static_assert(std::uint32_t{ATTNSMITH_SLOT_OUT_OF_RANGE} == kStatusSlotOutOfRange);
-static_assert(std::uint32_t{ATTNSMITH_POSITION_OUT_OF_RANGE} == kStatusPositionOutOfRange);
-static_assert(std::uint32_t{ATTNSMITH_SLOT_WRITTEN_TWICE} == kStatusSlotWrittenTwice);
+static_assert(std::uint32_t{ATTNSMITH_STATUS_Q_LEN_CLAMPED} == kStatusQueryLengthClamped);
+static_assert(std::uint32_t{ATTNSMITH_STATUS_KV_LEN_CLAMPED} == kStatusKeyLengthClamped);
+static_assert(std::uint32_t{ATTNSMITH_STATUS_PAGE_OUT_OF_RANGE} == kStatusPageOutOfRange);
+static_assert(std::uint32_t{ATTNSMITH_STATUS_WORKSPACE_NOT_ZEROED} == kStatusWorkspaceNotZeroed);
+static_assert(std::uint32_t{ATTNSMITH_STATUS_SCALE_NOT_POSITIVE} == kStatusScaleNotPositive);
+static_assert(std::uint32_t{ATTNSMITH_STATUS_SLOT_OUT_OF_RANGE} == kStatusSlotOutOfRange);
+static_assert(std::uint32_t{ATTNSMITH_STATUS_POSITION_OUT_OF_RANGE} == kStatusPositionOutOfRange);
+static_assert(std::uint32_t{ATTNSMITH_STATUS_SLOT_WRITTEN_TWICE} == kStatusSlotWrittenTwice);
 static_assert(std::size_t{ATTNSMITH_WORKSPACE_ZEROED_BYTES} == kWorkspaceZeroedBytes);
 
 std::uint32_t bits_of(const CallStatus& status) {
-    return (status.q_len_clamped ? std::uint32_t{ATTNSMITH_Q_LEN_CLAMPED} : 0) |
-           (status.kv_len_clamped ? std::uint32_t{ATTNSMITH_KV_LEN_CLAMPED} : 0) |
-           (status.page_out_of_range ? std::uint32_t{ATTNSMITH_PAGE_OUT_OF_RANGE} : 0) |
-           (status.workspace_not_zeroed ? std::uint32_t{ATTNSMITH_WORKSPACE_NOT_ZEROED} : 0) |
-           (status.scale_not_positive ? std::uint32_t{ATTNSMITH_SCALE_NOT_POSITIVE} : 0) |
-           (status.slot_out_of_range ? std::uint32_t{ATTNSMITH_SLOT_OUT_OF_RANGE} : 0) |
-           (status.position_out_of_range ? std::uint32_t{ATTNSMITH_POSITION_OUT_OF_RANGE} : 0) |
-           (status.slot_written_twice ? std::uint32_t{ATTNSMITH_SLOT_WRITTEN_TWICE} : 0);
+    return (status.q_len_clamped ? std::uint32_t{ATTNSMITH_STATUS_Q_LEN_CLAMPED} : 0) |
+           (status.kv_len_clamped ? std::uint32_t{ATTNSMITH_STATUS_KV_LEN_CLAMPED} : 0) |
+           (status.page_out_of_range ? std::uint32_t{ATTNSMITH_STATUS_PAGE_OUT_OF_RANGE} : 0) |
+           (status.workspace_not_zeroed ? std::uint32_t{ATTNSMITH_STATUS_WORKSPACE_NOT_ZEROED} : 0) |
+           (status.scale_not_positive ? std::uint32_t{ATTNSMITH_STATUS_SCALE_NOT_POSITIVE} : 0) |
+           (status.slot_out_of_range ? std::uint32_t{ATTNSMITH_STATUS_SLOT_OUT_OF_RANGE} : 0) |
+           (status.position_out_of_range ? std::uint32_t{ATTNSMITH_STATUS_POSITION_OUT_OF_RANGE} : 0) |
+           (status.slot_written_twice ? std::uint32_t{ATTNSMITH_STATUS_SLOT_WRITTEN_TWICE} : 0);
 }
 
 }  // namespace
@@ -35,14 +35,14 @@ std::uint32_t bits_of(const CallStatus& status) {
 using namespace attnsmith;
 using namespace attnsmith::c_api;
 
-void attnsmith_call_free(attnsmith_call* call) { delete call; }
+void attnsmith_call_free(attnsmith_call* call) noexcept { delete call; }
 
-attnsmith_code attnsmith_launch(const attnsmith_call* call, void* stream, attnsmith_error** error) {
+attnsmith_code attnsmith_launch(const attnsmith_call* call, void* stream, attnsmith_error** error) noexcept {
     return guarded(error, [&] { required(call, "call").call.launch(stream_of(stream)); });
 }
 
 attnsmith_code attnsmith_call_keep_alive(const attnsmith_call* call, attnsmith_kept** kept,
-                                         attnsmith_error** error) {
+                                         attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         const Call& of = required(call, "call").call;
         attnsmith_kept*& result = required(kept, "kept");
@@ -50,10 +50,10 @@ attnsmith_code attnsmith_call_keep_alive(const attnsmith_call* call, attnsmith_k
     });
 }
 
-void attnsmith_kept_free(attnsmith_kept* kept) { delete kept; }
+void attnsmith_kept_free(attnsmith_kept* kept) noexcept { delete kept; }
 
 attnsmith_code attnsmith_call_copy_status(const attnsmith_call* call, std::uint32_t* word, void* stream,
-                                          attnsmith_error** error) {
+                                          attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         const Call& of = required(call, "call").call;
         of.copy_status(&required(word, "word"), stream_of(stream));
@@ -61,7 +61,7 @@ attnsmith_code attnsmith_call_copy_status(const attnsmith_call* call, std::uint3
 }
 
 attnsmith_code attnsmith_call_status(const attnsmith_call* call, void* stream, std::uint32_t* bits,
-                                     attnsmith_error** error) {
+                                     attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         const Call& of = required(call, "call").call;
         std::uint32_t& result = required(bits, "bits");
@@ -70,15 +70,17 @@ attnsmith_code attnsmith_call_status(const attnsmith_call* call, void* stream, s
 }
 
 attnsmith_code attnsmith_call_clear_status(const attnsmith_call* call, void* stream,
-                                           attnsmith_error** error) {
+                                           attnsmith_error** error) noexcept {
     return guarded(error, [&] { required(call, "call").call.clear_status(stream_of(stream)); });
 }
 
-attnsmith_code attnsmith_call_synchronize(const attnsmith_call* call, void* stream, attnsmith_error** error) {
+attnsmith_code attnsmith_call_synchronize(const attnsmith_call* call, void* stream,
+                                          attnsmith_error** error) noexcept {
     return guarded(error, [&] { required(call, "call").call.synchronize(stream_of(stream)); });
 }
 
-attnsmith_code attnsmith_call_describe(const attnsmith_call* call, char** text, attnsmith_error** error) {
+attnsmith_code attnsmith_call_describe(const attnsmith_call* call, char** text,
+                                       attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         const Call& of = required(call, "call").call;
         char*& result = required(text, "text");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "attnsmith/error.hpp"
 #include "problem/failure.hpp"
 #include "problem/json_text.hpp"
 
@@ -13,6 +14,8 @@ struct attnsmith_error {
     attnsmith_code code;
     const char* message;
     const char* details;
+    const char* field;
+    std::int32_t driver_code;
 };
 
 namespace attnsmith::c_api {
@@ -20,24 +23,41 @@ namespace {
 
 // What is reported where there is no memory for a report.
 constinit attnsmith_error out_of_memory{
-    ATTNSMITH_OUT_OF_MEMORY, "the host is out of memory",
-    R"({"code": "out_of_memory", "message": "the host is out of memory"})"};
+    ATTNSMITH_CODE_OUT_OF_MEMORY, "the host is out of memory",
+    R"({"code": "out_of_memory", "message": "the host is out of memory"})", "", 0};
 
 struct OwnedError : attnsmith_error {
+    OwnedError() : attnsmith_error{} {}
+
     std::string message_text;
     std::string details_text;
+    std::string field_text;
 };
 
 std::string valid_utf8(const std::string& text) {
     return problem::parse_json(problem::json_string(text)).value().get<std::string>();
 }
 
+// Of the exception that is being handled, what programs without a JSON parser may ask for.
+void add_fields(OwnedError& error) {
+    try {
+        throw;
+    } catch (const InvalidRequest& wrong) {
+        error.field_text = valid_utf8(wrong.field());
+    } catch (const DriverError& wrong) {
+        error.driver_code = wrong.code();
+    } catch (...) {  // has neither
+    }
+}
+
 attnsmith_error* make_error(const problem::Failure& failure) {
     auto error = std::make_unique<OwnedError>();
+    add_fields(*error);
     error->code = failure.code;
     error->message_text = valid_utf8(failure.message);
     error->details_text = "{" + problem::fields_text(failure) + "}";
     error->message = error->message_text.c_str();
+    error->field = error->field_text.c_str();
     error->details = error->details_text.c_str();
     return error.release();
 }
@@ -51,7 +71,7 @@ attnsmith_code report_exception(attnsmith_error** error) noexcept {
         return failure.code;
     } catch (...) {  // there is no memory, or was none for the report
         if (error != nullptr) *error = &out_of_memory;
-        return ATTNSMITH_OUT_OF_MEMORY;
+        return ATTNSMITH_CODE_OUT_OF_MEMORY;
     }
 }
 
@@ -59,20 +79,28 @@ attnsmith_code report_exception(attnsmith_error** error) noexcept {
 
 using namespace attnsmith::c_api;
 
-attnsmith_code attnsmith_error_code(const attnsmith_error* error) {
+attnsmith_code attnsmith_error_code(const attnsmith_error* error) noexcept {
     return error == nullptr ? static_cast<attnsmith_code>(ATTNSMITH_OK) : error->code;
 }
 
-const char* attnsmith_error_message(const attnsmith_error* error) {
+const char* attnsmith_error_message(const attnsmith_error* error) noexcept {
     return error == nullptr ? "" : error->message;
 }
 
-const char* attnsmith_error_details(const attnsmith_error* error) {
+const char* attnsmith_error_details(const attnsmith_error* error) noexcept {
     return error == nullptr ? "{}" : error->details;
 }
 
-void attnsmith_error_free(attnsmith_error* error) {
+const char* attnsmith_error_field(const attnsmith_error* error) noexcept {
+    return error == nullptr ? "" : error->field;
+}
+
+std::int32_t attnsmith_error_driver_code(const attnsmith_error* error) noexcept {
+    return error == nullptr ? 0 : error->driver_code;
+}
+
+void attnsmith_error_free(attnsmith_error* error) noexcept {
     if (error != &out_of_memory) delete static_cast<OwnedError*>(error);
 }
 
-void attnsmith_string_free(char* text) { std::free(text); }
+void attnsmith_string_free(char* text) noexcept { std::free(text); }

@@ -9,7 +9,7 @@ using namespace attnsmith;
 using namespace attnsmith::c_api;
 
 attnsmith_code attnsmith_parse_request(const char* json, attnsmith_spec* spec, attnsmith_sizes* sizes,
-                                       attnsmith_error** error) {
+                                       attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         const std::string_view text = required_text(json, "json");
         const std::size_t spec_size = checked_size(spec, "spec");
@@ -21,7 +21,7 @@ attnsmith_code attnsmith_parse_request(const char* json, attnsmith_spec* spec, a
 }
 
 attnsmith_code attnsmith_request_json(const attnsmith_spec* spec, const attnsmith_sizes* sizes, char** json,
-                                      attnsmith_error** error) {
+                                      attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         char*& result = required(json, "json");
         const AttentionRequest request{read_spec(spec, "spec"), read_sizes(sizes), {}};
@@ -30,7 +30,7 @@ attnsmith_code attnsmith_request_json(const attnsmith_spec* spec, const attnsmit
 }
 
 attnsmith_code attnsmith_model_json(const char* config_json, const char* options, char** json,
-                                    attnsmith_error** error) {
+                                    attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         const std::string_view config = required_text(config_json, "config_json");
         char*& result = required(json, "json");
@@ -39,18 +39,26 @@ attnsmith_code attnsmith_model_json(const char* config_json, const char* options
     });
 }
 
-attnsmith_code attnsmith_coverage_json(const char* config_json, const char* words, char** json,
-                                       attnsmith_error** error) {
+attnsmith_code attnsmith_request_coverage_json(const char* request, char** json,
+                                               attnsmith_error** error) noexcept {
     return guarded(error, [&] {
-        const std::string_view given = words == nullptr ? "{}" : required_text(words, "words");
+        const std::string_view given = required_text(request, "request");
         char*& result = required(json, "json");
-        result = copy_text(
-            to_json(config_json == nullptr ? request_coverage(given) : model_coverage(config_json, given)));
+        result = copy_text(to_json(request_coverage(given)));
     });
 }
 
-attnsmith_code attnsmith_recorded_json(const char* text, const char* name, char** json,
-                                       attnsmith_error** error) {
+attnsmith_code attnsmith_model_coverage_json(const char* config_json, const char* options, char** json,
+                                             attnsmith_error** error) noexcept {
+    return guarded(error, [&] {
+        const std::string_view config = required_text(config_json, "config_json");
+        char*& result = required(json, "json");
+        result = copy_text(to_json(model_coverage(config, options == nullptr ? "{}" : options)));
+    });
+}
+
+attnsmith_code attnsmith_recorded_coverage_json(const char* text, const char* name, char** json,
+                                                attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         const std::string_view given = required_text(text, "text");
         const std::string_view file = required_text(name, "name");
@@ -61,7 +69,7 @@ attnsmith_code attnsmith_recorded_json(const char* text, const char* name, char*
 
 attnsmith_code attnsmith_plan_json(attnsmith_runtime* runtime, const attnsmith_spec* spec,
                                    const attnsmith_sizes* sizes, std::int32_t sm, char** json,
-                                   attnsmith_error** error) {
+                                   attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         const Runtime& of = required(runtime, "runtime").runtime;
         char*& result = required(json, "json");
@@ -70,7 +78,7 @@ attnsmith_code attnsmith_plan_json(attnsmith_runtime* runtime, const attnsmith_s
 }
 
 attnsmith_code attnsmith_cache(attnsmith_runtime* runtime, const char* operation, const char* options,
-                               char** json, attnsmith_error** error) {
+                               char** json, attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         const Runtime& of = required(runtime, "runtime").runtime;
         const std::string_view asked = required_text(operation, "operation");

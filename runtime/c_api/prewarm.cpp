@@ -1,43 +1,82 @@
 // Compiling ahead of time.
 #include <fmt/format.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <exception>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <stop_token>
+#include <thread>
 
 #include "c_api/arguments.hpp"
 #include "c_api/error.hpp"
 #include "c_api/objects.hpp"
 #include "c_api/request.hpp"
+#include "problem/json_text.hpp"
 
 namespace attnsmith::c_api {
 namespace {
 
-// Hands each finished kernel to the caller's function, whose answer may cancel the rest.
-class Progress {
+// The caller's functions, any of which may cancel what is left to do.
+class Callbacks {
   public:
-    Progress(attnsmith_progress call, void* user) : call_(call), user_(user) {}
+    explicit Callbacks(const attnsmith_prewarm_options& given) : given_(given) {
+        if (given.should_stop != nullptr) poll_ = std::jthread([this](std::stop_token end) { poll(end); });
+    }
 
-    // Runs on a thread of the prewarm, which no exception may leave.
-    void tell(const PrewarmedKernel& kernel, int done, int total) noexcept {
-        if (call_ == nullptr || failure_) return;
+    // A kernel that is done. Runs on a thread of the prewarm, which no exception may leave.
+    void tell_progress(const PrewarmedKernel& kernel, int done, int total) noexcept {
+        if (given_.progress == nullptr) return;
+        tell([&] { return given_.progress(given_.progress_user, to_json(kernel).c_str(), done, total); });
+    }
+
+    // A kernel that another process is compiling. Runs on a thread of the prewarm, which no exception may
+    // leave.
+    void tell_waiting(const PrewarmedKernel& kernel) noexcept {
+        if (given_.waiting == nullptr) return;
+        tell([&] {
+            const nlohmann::ordered_json json{{"name", kernel.name}, {"sm", kernel.sm}, {"key", kernel.key}};
+            return given_.waiting(given_.waiting_user, problem::one_line(json).c_str());
+        });
+    }
+
+    std::stop_token token() const { return stop_.get_token(); }
+
+    // Ends the polling, and throws what could not be told.
+    void finish() {
+        poll_ = {};
+        if (failure_) std::rethrow_exception(failure_);
+    }
+
+  private:
+    template <typename Call>
+    void tell(Call call) noexcept {
+        if (failure_) return;
         try {
-            if (call_(user_, to_json(kernel).c_str(), done, total) != 0) stop_.request_stop();
+            if (call() != 0) stop_.request_stop();
         } catch (...) {
             failure_ = std::current_exception();
             stop_.request_stop();
         }
     }
 
-    std::stop_token token() const { return stop_.get_token(); }
-
-    void rethrow_failure() const {
-        if (failure_) std::rethrow_exception(failure_);
+    void poll(const std::stop_token& end) {
+        constexpr std::chrono::milliseconds kInterval{100};
+        std::mutex mutex;
+        std::condition_variable_any ended;
+        std::unique_lock lock(mutex);
+        while (!ended.wait_for(lock, end, kInterval, [&] { return end.stop_requested(); })) {
+            if (given_.should_stop(given_.stop_user) == 0) continue;
+            stop_.request_stop();
+            return;
+        }
     }
 
-  private:
-    attnsmith_progress call_;
-    void* user_;
+    const attnsmith_prewarm_options& given_;
     std::stop_source stop_;
     std::exception_ptr failure_;
+    std::jthread poll_;  // the last: it uses all above
 };
 
 std::vector<AttentionSpec> read_specs(const attnsmith_spec* const* given, std::size_t count) {
@@ -52,17 +91,18 @@ std::vector<AttentionSpec> read_specs(const attnsmith_spec* const* given, std::s
 std::string prewarm(Runtime& runtime, std::span<const AttentionSpec> specs, std::span<const int> sms,
                     const attnsmith_prewarm_options& given) {
     check_reserved("options", given.reserved);
-    Progress progress(given.progress, given.progress_user);
+    Callbacks callbacks(given);
     PrewarmOptions options;
     options.jobs = count("options", "jobs", given.jobs);
     options.push = flag("options", "push", given.push);
     options.compile = !flag("options", "no_compile", given.no_compile);
-    options.stop = progress.token();
+    options.stop = callbacks.token();
     options.progress = [&](const PrewarmedKernel& kernel, int done, int total) {
-        progress.tell(kernel, done, total);
+        callbacks.tell_progress(kernel, done, total);
     };
+    options.waiting = [&](const PrewarmedKernel& kernel) { callbacks.tell_waiting(kernel); };
     const PrewarmReport report = runtime.prewarm(specs, sms, options);
-    progress.rethrow_failure();
+    callbacks.finish();
     return to_json(report);
 }
 
@@ -75,7 +115,7 @@ using namespace attnsmith::c_api;
 attnsmith_code attnsmith_prewarm(attnsmith_runtime* runtime, const attnsmith_spec* const* specs,
                                  std::size_t spec_count, const std::int32_t* sms, std::size_t sm_count,
                                  const attnsmith_prewarm_options* options, char** report,
-                                 attnsmith_error** error) {
+                                 attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         Runtime& of = required(runtime, "runtime").runtime;
         char*& result = required(report, "report");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -60,7 +61,7 @@ PlanSizes read_sizes(const attnsmith_sizes* given) {
 void write_spec(attnsmith_spec& to, std::size_t size, const AttentionSpec& spec) {
     const attnsmith_spec whole = write_fields({spec, {}, {}}).spec;
     attnsmith_spec part{};
-    std::memcpy(&part, &whole, size);
+    std::memcpy(&part, &whole, std::min(size, sizeof part));
     part.size = sizeof part;
     if (problem::validate(read_spec(&part, "spec"), {}).spec != spec) {
         refuse("spec.size", std::to_string(size),

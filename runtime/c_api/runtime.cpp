@@ -6,6 +6,7 @@
 #include "c_api/arguments.hpp"
 #include "c_api/error.hpp"
 #include "c_api/objects.hpp"
+#include "c_api/tensors.hpp"
 #include "problem/vocabulary.hpp"
 
 namespace attnsmith::c_api {
@@ -40,23 +41,27 @@ std::uint64_t read_max_bytes(std::int64_t bytes) {
            "a number of bytes, 0 (the default) or -1 (no limit)");
 }
 
-LogSink read_log(attnsmith_log log, void* user) {
-    if (log == nullptr) return {};
-    return [log, user](LogLevel level, std::string_view line) {
-        log(user, problem::kLogLevelWords.number_of(level), std::string(line).c_str());
+LogSink read_log(attnsmith_log_fn log_line, void* user) {
+    if (log_line == nullptr) return {};
+    return [log_line, user](LogLevel level, std::string_view line) {
+        log_line(user, problem::kLogLevelWords.number_of(level), std::string(line).c_str());
     };
 }
 
 void read_allocator(const attnsmith_runtime_options& c, RuntimeOptions& options) {
+    if ((c.allocate_memory == nullptr) != (c.release_memory == nullptr)) {
+        refuse(c.allocate_memory == nullptr ? "options.allocate_memory" : "options.release_memory", "NULL",
+               "both functions, or neither");
+    }
     void* const user = c.memory_user;
-    if (c.allocate != nullptr) {
-        options.allocate = [allocate = c.allocate, user](std::size_t bytes, int device) {
+    if (c.allocate_memory != nullptr) {
+        options.allocate = [allocate = c.allocate_memory, user](std::size_t bytes, int device) {
             return allocate(user, bytes, device);
         };
     }
-    if (c.free != nullptr) {
-        options.free = [free = c.free, user](void* memory, std::size_t bytes, int device) {
-            free(user, memory, bytes, device);
+    if (c.release_memory != nullptr) {
+        options.free = [release = c.release_memory, user](void* memory, std::size_t bytes, int device) {
+            release(user, memory, bytes, device);
         };
     }
 }
@@ -78,7 +83,7 @@ RuntimeOptions read_options(const attnsmith_runtime_options* given) {
     options.driver_path = text_or_empty(c.driver_path);
     options.compile_threads = count("options", "compile_threads", c.compile_threads);
     options.log_level = read_word(problem::kLogLevelWords, "log_level", c.log_level, "the default");
-    options.log = read_log(c.log, c.log_user);
+    options.log = read_log(c.log_line, c.log_user);
     options.keep_source_dir = text_or_empty(c.keep_source_dir);
     options.tuning_files =
         read_paths(c.tuning_files, c.tuning_file_count, "options.tuning_files", "a tuning table's file");
@@ -105,16 +110,17 @@ using namespace attnsmith;
 using namespace attnsmith::c_api;
 
 attnsmith_code attnsmith_runtime_create(const attnsmith_runtime_options* options, attnsmith_runtime** runtime,
-                                        attnsmith_error** error) {
+                                        attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         attnsmith_runtime*& result = required(runtime, "runtime");
         result = new attnsmith_runtime{Runtime(read_options(options))};
     });
 }
 
-void attnsmith_runtime_free(attnsmith_runtime* runtime) { delete runtime; }
+void attnsmith_runtime_free(attnsmith_runtime* runtime) noexcept { delete runtime; }
 
-attnsmith_code attnsmith_devices_json(attnsmith_runtime* runtime, char** json, attnsmith_error** error) {
+attnsmith_code attnsmith_devices_json(attnsmith_runtime* runtime, char** json,
+                                      attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         const Runtime& of = required(runtime, "runtime").runtime;
         char*& result = required(json, "json");
@@ -122,13 +128,24 @@ attnsmith_code attnsmith_devices_json(attnsmith_runtime* runtime, char** json, a
     });
 }
 
-attnsmith_code attnsmith_synchronize(attnsmith_runtime* runtime, void* stream, attnsmith_error** error) {
-    return guarded(error,
-                   [&] { required(runtime, "runtime").runtime.synchronize(static_cast<Stream>(stream)); });
+attnsmith_code attnsmith_synchronize(attnsmith_runtime* runtime, void* stream,
+                                     attnsmith_error** error) noexcept {
+    return guarded(error, [&] { required(runtime, "runtime").runtime.synchronize(stream_of(stream)); });
 }
 
-attnsmith_code attnsmith_allocate(attnsmith_runtime* runtime, std::int32_t device, std::size_t bytes,
-                                  attnsmith_buffer** buffer, attnsmith_error** error) {
+std::size_t attnsmith_workspace_zeroed_bytes(void) noexcept { return workspace_zeroed_bytes(); }
+
+attnsmith_code attnsmith_workspace_clear(attnsmith_runtime* runtime, const attnsmith_workspace* workspace,
+                                         void* stream, std::int32_t device,
+                                         attnsmith_error** error) noexcept {
+    return guarded(error, [&] {
+        const Runtime& of = required(runtime, "runtime").runtime;
+        of.clear_workspace(read_workspace(workspace), stream_of(stream), device);
+    });
+}
+
+attnsmith_code attnsmith_buffer_allocate(attnsmith_runtime* runtime, std::int32_t device, std::size_t bytes,
+                                         attnsmith_buffer** buffer, attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         const Runtime& of = required(runtime, "runtime").runtime;
         attnsmith_buffer*& result = required(buffer, "buffer");
@@ -136,24 +153,24 @@ attnsmith_code attnsmith_allocate(attnsmith_runtime* runtime, std::int32_t devic
     });
 }
 
-void* attnsmith_buffer_data(const attnsmith_buffer* buffer) {
+void* attnsmith_buffer_data(const attnsmith_buffer* buffer) noexcept {
     return buffer == nullptr ? nullptr : buffer->buffer.data();
 }
 
-std::size_t attnsmith_buffer_bytes(const attnsmith_buffer* buffer) {
+std::size_t attnsmith_buffer_bytes(const attnsmith_buffer* buffer) noexcept {
     return buffer == nullptr ? 0 : buffer->buffer.bytes();
 }
 
-attnsmith_code attnsmith_upload(attnsmith_buffer* buffer, const void* host, std::size_t bytes,
-                                std::size_t offset, attnsmith_error** error) {
+attnsmith_code attnsmith_buffer_upload(attnsmith_buffer* buffer, const void* host, std::size_t bytes,
+                                       std::size_t offset, attnsmith_error** error) noexcept {
     return guarded(
         error, [&] { required(buffer, "buffer").buffer.upload(host_memory(host, bytes), bytes, offset); });
 }
 
-attnsmith_code attnsmith_download(const attnsmith_buffer* buffer, void* host, std::size_t bytes,
-                                  std::size_t offset, attnsmith_error** error) {
+attnsmith_code attnsmith_buffer_download(const attnsmith_buffer* buffer, void* host, std::size_t bytes,
+                                         std::size_t offset, attnsmith_error** error) noexcept {
     return guarded(
         error, [&] { required(buffer, "buffer").buffer.download(host_memory(host, bytes), bytes, offset); });
 }
 
-void attnsmith_buffer_free(attnsmith_buffer* buffer) { delete buffer; }
+void attnsmith_buffer_free(attnsmith_buffer* buffer) noexcept { delete buffer; }

@@ -1,38 +1,17 @@
 // What the loaded library is, and what it can do.
 #include "attnsmith/version.hpp"
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
-
 #include "attnsmith/attnsmith.h"
-#include "problem/json_text.hpp"
 #include "reports/features.hpp"
 
-namespace attnsmith::c_api {
-namespace {
+using namespace attnsmith;
 
-struct Features {
-    std::vector<std::string> names = engine::features();
-    std::string json = problem::one_line(nlohmann::json(names));
-};
+std::int32_t attnsmith_abi_version(void) noexcept { return ATTNSMITH_ABI_VERSION; }
 
-// Made when the library is loaded and there for ever, so that asking cannot fail.
-const Features& features = *new Features;
+const char* attnsmith_version(void) noexcept { return version().data(); }
 
-}  // namespace
-}  // namespace attnsmith::c_api
-
-using namespace attnsmith::c_api;
-
-std::int32_t attnsmith_abi_version(void) { return ATTNSMITH_ABI_VERSION; }
-
-const char* attnsmith_version(void) { return ATTNSMITH_VERSION; }
-
-std::int32_t attnsmith_has_feature(const char* name) {
-    if (name == nullptr) return 0;
-    return std::find(features.names.begin(), features.names.end(), name) != features.names.end() ? 1 : 0;
+std::int32_t attnsmith_has_feature(const char* name) noexcept {
+    return name != nullptr && has_feature(name) ? 1 : 0;
 }
 
-const char* attnsmith_features(void) { return features.json.c_str(); }
+const char* attnsmith_features(void) noexcept { return engine::features_json().c_str(); }

@@ -19,9 +19,7 @@
 
 namespace attnsmith {
 
-using engine::held;
-
-namespace {
+namespace engine {
 
 void check_workspace(const Workspace& workspace, std::size_t needed) {
     if (workspace.data == nullptr)
@@ -34,6 +32,12 @@ void check_workspace(const Workspace& workspace, std::size_t needed) {
         throw InvalidRequest("workspace.data", fmt::format("{}", workspace.data), "a multiple of 256");
 }
 
+}  // namespace engine
+
+using engine::check_workspace, engine::held;
+
+namespace {
+
 void check_bound(std::string_view name, std::int64_t value, std::int64_t most) {
     if (value >= 0 && value <= most) return;
     throw InvalidRequest(std::string(name), std::to_string(value),
@@ -42,7 +46,7 @@ void check_bound(std::string_view name, std::int64_t value, std::int64_t most) {
 
 }  // namespace
 
-struct Call::Impl {
+struct __attribute__((visibility("hidden"))) Call::Impl {
     struct Step {
         const engine::LoadedKernel* loaded;  // kept by `kernel`
         driver::FunctionHandle function;
@@ -138,7 +142,7 @@ void Call::launch(Stream stream) const {
         driver::launch(api, step.function, step.config, step.bound.arguments.data(), stream);
 }
 
-void Call::launch(const TensorAddresses& addresses, Stream stream) const {
+void Call::launch_at(const TensorAddresses& addresses, Stream stream) const {
     const Impl& call = held(impl_, "Call");
     if (!call.operands) {
         const std::string_view op = to_string(call.kernel->plan.problem.spec.op);

@@ -2,6 +2,7 @@
 
 #include <future>
 
+#include "abi/attention_arguments.h"
 #include "engine/runtime_impl.hpp"
 #include "problem/request/problem.hpp"
 
@@ -74,6 +75,15 @@ Buffer Runtime::allocate(std::size_t bytes, int device) const {
 void Runtime::synchronize(Stream stream, int device) const {
     const int ordinal = device == kCurrentDevice ? driver::kCallersDevice : impl().ordinal_of(device);
     driver::synchronize(*impl().driver(), stream, ordinal);
+}
+
+std::size_t workspace_zeroed_bytes() noexcept { return abi::kZeroedBytes; }
+
+void Runtime::clear_workspace(const Workspace& workspace, Stream stream, int device) const {
+    Impl& of = impl();
+    engine::check_workspace(workspace, abi::kZeroedBytes);
+    const int ordinal = device == kCurrentDevice ? driver::kCallersDevice : of.ordinal_of(device);
+    driver::fill_async(*of.driver(), workspace.data, 0, abi::kZeroedBytes, stream, ordinal);
 }
 
 }  // namespace attnsmith

@@ -20,12 +20,14 @@
 #include "engine/picked_sizes.hpp"
 #include "engine/prepared_kernels.hpp"
 #include "engine/recorder.hpp"
+#include "engine/runtime_access.hpp"
 #include "planner/launch.hpp"
 #include "planner/plan.hpp"
 
 namespace attnsmith {
 
-struct Runtime::Impl {
+// The library exports none of these structs' functions, though they are members of exported classes.
+struct __attribute__((visibility("hidden"))) Runtime::Impl {
     explicit Impl(const RuntimeOptions& options);
 
     // Opens the driver where it is not open yet. Throws LibraryMissing, DriverError.
@@ -67,7 +69,7 @@ struct Runtime::Impl {
 };
 
 // Holds nothing of the Runtime that holds it in its table: both may go in either order.
-struct Kernel::Impl {
+struct __attribute__((visibility("hidden"))) Kernel::Impl {
     std::shared_ptr<const driver::Api> api;
     int device = 0;
     planner::Plan plan;
@@ -83,7 +85,7 @@ struct Kernel::Impl {
     }
 };
 
-struct KernelSet::Impl {
+struct __attribute__((visibility("hidden"))) KernelSet::Impl {
     problem::Problem problem;  // its sizes say nothing
     int device = 0;
     families::DeviceTraits traits;
@@ -93,17 +95,15 @@ struct KernelSet::Impl {
     mutable engine::PickedSizes picked;
 };
 
-struct Buffer::Impl {
+struct __attribute__((visibility("hidden"))) Buffer::Impl {
     driver::DeviceMemory memory;
 };
 
 namespace engine {
 
-// What a Runtime holds, for the project's own tools and tests.
-struct RuntimeAccess {
-    static Runtime::Impl& impl_of(const Runtime& runtime) { return runtime.impl(); }
-};
-inline Runtime::Impl& impl_of(const Runtime& runtime) { return RuntimeAccess::impl_of(runtime); }
+// Throws InvalidRequest naming a member of a workspace that is null, misaligned or of less than `needed`
+// bytes.
+void check_workspace(const Workspace& workspace, std::size_t needed);
 
 }  // namespace engine
 }  // namespace attnsmith

@@ -33,19 +33,19 @@ std::string refusal_json(const Refusal& refusal) {
 
 std::string_view name_of(attnsmith_code code) {
     switch (code) {
-        case ATTNSMITH_INVALID_REQUEST:
+        case ATTNSMITH_CODE_INVALID_REQUEST:
             return "invalid_request";
-        case ATTNSMITH_UNSUPPORTED:
+        case ATTNSMITH_CODE_UNSUPPORTED:
             return "unsupported";
-        case ATTNSMITH_COMPILE_ERROR:
+        case ATTNSMITH_CODE_COMPILE_ERROR:
             return "compile_error";
-        case ATTNSMITH_DRIVER_ERROR:
+        case ATTNSMITH_CODE_DRIVER_ERROR:
             return "driver_error";
-        case ATTNSMITH_LIBRARY_MISSING:
+        case ATTNSMITH_CODE_LIBRARY_MISSING:
             return "library_missing";
-        case ATTNSMITH_CACHE_ERROR:
+        case ATTNSMITH_CODE_CACHE_ERROR:
             return "cache_error";
-        case ATTNSMITH_KERNEL_MISSING:
+        case ATTNSMITH_CODE_KERNEL_MISSING:
             return "kernel_missing";
         default:
             return "failed";
@@ -56,34 +56,35 @@ Failure current_failure() {
     try {
         throw;
     } catch (const InvalidRequest& error) {
-        return {ATTNSMITH_INVALID_REQUEST, error.what(),
+        return {ATTNSMITH_CODE_INVALID_REQUEST, error.what(),
                 field("field", error.field()) + field("value", error.value()) +
                     field("accepted", error.accepted())};
     } catch (const Unsupported& error) {
-        return {ATTNSMITH_UNSUPPORTED, error.what(), list_field("refusals", error.refusals(), refusal_json)};
+        return {ATTNSMITH_CODE_UNSUPPORTED, error.what(),
+                list_field("refusals", error.refusals(), refusal_json)};
     } catch (const CompileError& error) {
-        return {ATTNSMITH_COMPILE_ERROR, error.what(),
+        return {ATTNSMITH_CODE_COMPILE_ERROR, error.what(),
                 field("log", error.log()) + list_field("options", error.options(), json_string) +
                     field("numbered_source", error.numbered_source())};
     } catch (const DriverError& error) {
-        return {ATTNSMITH_DRIVER_ERROR, error.what(),
+        return {ATTNSMITH_CODE_DRIVER_ERROR, error.what(),
                 field("call", error.call()) + fmt::format(R"(,"driver_code":{})", error.code()) +
                     field("meaning", error.meaning())};
     } catch (const LibraryMissing& error) {
-        return {ATTNSMITH_LIBRARY_MISSING, error.what(),
+        return {ATTNSMITH_CODE_LIBRARY_MISSING, error.what(),
                 field("library", error.library()) + list_field("tried", error.tried(), json_string)};
     } catch (const KernelMissing& error) {
-        return {ATTNSMITH_KERNEL_MISSING, error.what(),
+        return {ATTNSMITH_CODE_KERNEL_MISSING, error.what(),
                 fmt::format(R"(,"request":{},"sm":{})", error.request(), error.sm()) +
                     field("key", error.key()) + field("command", error.command())};
     } catch (const CacheError& error) {
-        return {ATTNSMITH_CACHE_ERROR, error.what(), {}};
+        return {ATTNSMITH_CODE_CACHE_ERROR, error.what(), {}};
     } catch (const std::bad_alloc&) {
         throw;
     } catch (const std::exception& error) {
-        return {ATTNSMITH_FAILED, error.what(), {}};
+        return {ATTNSMITH_CODE_FAILED, error.what(), {}};
     } catch (...) {
-        return {ATTNSMITH_FAILED, "an exception that is none of std::exception's", {}};
+        return {ATTNSMITH_CODE_FAILED, "an exception that is none of std::exception's", {}};
     }
 }
 

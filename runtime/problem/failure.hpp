@@ -11,7 +11,7 @@
 namespace attnsmith::problem {
 
 struct Failure {
-    attnsmith_code code = ATTNSMITH_FAILED;
+    attnsmith_code code = ATTNSMITH_CODE_FAILED;
     std::string message{};  // as what() has it, which may hold any bytes
     // `,"name":value` for each of the exception's own fields. They are text, not a JSON object: a JSON
     // container allocates even where it is destroyed, and this may run where memory is short.

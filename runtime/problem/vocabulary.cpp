@@ -12,28 +12,28 @@ namespace {
 constexpr auto alias = Spelling::alias;
 
 constexpr Word<DType> kDTypes[] = {
-    {"fp16", DType::fp16, ATTNSMITH_FP16},
-    {"bf16", DType::bf16, ATTNSMITH_BF16},
-    {"fp32", DType::fp32, ATTNSMITH_FP32},
-    {"int32", DType::int32, ATTNSMITH_INT32},
-    {"int64", DType::int64, ATTNSMITH_INT64},
-    {"e4m3", DType::e4m3, ATTNSMITH_E4M3},
-    {"e5m2", DType::e5m2, ATTNSMITH_E5M2},
-    {"uint8", DType::uint8, ATTNSMITH_UINT8},
-    {"f16", DType::fp16, ATTNSMITH_FP16, alias},
-    {"half", DType::fp16, ATTNSMITH_FP16, alias},
-    {"float16", DType::fp16, ATTNSMITH_FP16, alias},
-    {"bfloat16", DType::bf16, ATTNSMITH_BF16, alias},
-    {"f32", DType::fp32, ATTNSMITH_FP32, alias},
-    {"float32", DType::fp32, ATTNSMITH_FP32, alias},
-    {"i32", DType::int32, ATTNSMITH_INT32, alias},
-    {"i64", DType::int64, ATTNSMITH_INT64, alias},
-    {"fp8", DType::e4m3, ATTNSMITH_E4M3, alias},
-    {"fp8_e4m3", DType::e4m3, ATTNSMITH_E4M3, alias},
-    {"float8_e4m3fn", DType::e4m3, ATTNSMITH_E4M3, alias},
-    {"fp8_e5m2", DType::e5m2, ATTNSMITH_E5M2, alias},
-    {"float8_e5m2", DType::e5m2, ATTNSMITH_E5M2, alias},
-    {"u8", DType::uint8, ATTNSMITH_UINT8, alias},
+    {"fp16", DType::fp16, ATTNSMITH_DTYPE_FP16},
+    {"bf16", DType::bf16, ATTNSMITH_DTYPE_BF16},
+    {"fp32", DType::fp32, ATTNSMITH_DTYPE_FP32},
+    {"int32", DType::int32, ATTNSMITH_DTYPE_INT32},
+    {"int64", DType::int64, ATTNSMITH_DTYPE_INT64},
+    {"e4m3", DType::e4m3, ATTNSMITH_DTYPE_E4M3},
+    {"e5m2", DType::e5m2, ATTNSMITH_DTYPE_E5M2},
+    {"uint8", DType::uint8, ATTNSMITH_DTYPE_UINT8},
+    {"f16", DType::fp16, ATTNSMITH_DTYPE_FP16, alias},
+    {"half", DType::fp16, ATTNSMITH_DTYPE_FP16, alias},
+    {"float16", DType::fp16, ATTNSMITH_DTYPE_FP16, alias},
+    {"bfloat16", DType::bf16, ATTNSMITH_DTYPE_BF16, alias},
+    {"f32", DType::fp32, ATTNSMITH_DTYPE_FP32, alias},
+    {"float32", DType::fp32, ATTNSMITH_DTYPE_FP32, alias},
+    {"i32", DType::int32, ATTNSMITH_DTYPE_INT32, alias},
+    {"i64", DType::int64, ATTNSMITH_DTYPE_INT64, alias},
+    {"fp8", DType::e4m3, ATTNSMITH_DTYPE_E4M3, alias},
+    {"fp8_e4m3", DType::e4m3, ATTNSMITH_DTYPE_E4M3, alias},
+    {"float8_e4m3fn", DType::e4m3, ATTNSMITH_DTYPE_E4M3, alias},
+    {"fp8_e5m2", DType::e5m2, ATTNSMITH_DTYPE_E5M2, alias},
+    {"float8_e5m2", DType::e5m2, ATTNSMITH_DTYPE_E5M2, alias},
+    {"u8", DType::uint8, ATTNSMITH_DTYPE_UINT8, alias},
 };
 constexpr DType kFloatDTypes[] = {DType::fp16, DType::bf16};
 constexpr DType kOutputDTypes[] = {DType::fp16, DType::bf16, DType::fp32};
@@ -48,20 +48,20 @@ constexpr Word<KvStorage> kKvStorages[] = {{"dense", KvStorage::dense, ATTNSMITH
                                            {"ragged", KvStorage::ragged, ATTNSMITH_KV_RAGGED},
                                            {"paged", KvStorage::paged, ATTNSMITH_KV_PAGED}};
 
-constexpr Word<PageOrder> kPageOrders[] = {{"NHD", PageOrder::NHD, ATTNSMITH_PAGES_NHD},
-                                           {"HND", PageOrder::HND, ATTNSMITH_PAGES_HND},
-                                           {"nhd", PageOrder::NHD, ATTNSMITH_PAGES_NHD, alias},
-                                           {"hnd", PageOrder::HND, ATTNSMITH_PAGES_HND, alias}};
+constexpr Word<PageOrder> kPageOrders[] = {{"NHD", PageOrder::NHD, ATTNSMITH_PAGE_ORDER_NHD},
+                                           {"HND", PageOrder::HND, ATTNSMITH_PAGE_ORDER_HND},
+                                           {"nhd", PageOrder::NHD, ATTNSMITH_PAGE_ORDER_NHD, alias},
+                                           {"hnd", PageOrder::HND, ATTNSMITH_PAGE_ORDER_HND, alias}};
 
 constexpr Word<Precision> kPrecisions[] = {
-    {"default", Precision::standard, ATTNSMITH_PRECISION_DEFAULT},
+    {"default", Precision::standard, ATTNSMITH_PRECISION_STANDARD},
     {"high", Precision::high, ATTNSMITH_PRECISION_HIGH},
-    {"standard", Precision::standard, ATTNSMITH_PRECISION_DEFAULT, alias}};
+    {"standard", Precision::standard, ATTNSMITH_PRECISION_STANDARD, alias}};
 
 constexpr Word<Consistency> kConsistencies[] = {
-    {"default", Consistency::standard, ATTNSMITH_CONSISTENCY_DEFAULT},
+    {"default", Consistency::standard, ATTNSMITH_CONSISTENCY_STANDARD},
     {"bitwise", Consistency::bitwise, ATTNSMITH_CONSISTENCY_BITWISE},
-    {"standard", Consistency::standard, ATTNSMITH_CONSISTENCY_DEFAULT, alias}};
+    {"standard", Consistency::standard, ATTNSMITH_CONSISTENCY_STANDARD, alias}};
 
 constexpr Word<KvScale> kKvScales[] = {{"none", KvScale::none, ATTNSMITH_KV_SCALE_NONE},
                                        {"tensor", KvScale::tensor, ATTNSMITH_KV_SCALE_TENSOR},

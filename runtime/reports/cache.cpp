@@ -17,8 +17,8 @@ namespace attnsmith {
 
 using engine::held, engine::report_of;
 
-struct Cache::Impl {
-    explicit Impl(std::shared_ptr<Runtime::Impl> held) : runtime(std::move(held)) {}
+struct __attribute__((visibility("hidden"))) Cache::Impl {
+    explicit Impl(std::shared_ptr<engine::RuntimeImpl> held) : runtime(std::move(held)) {}
 
     const cache::Store& store() const {
         engine::require_directories(runtime->settings, "give cache_dirs");
@@ -26,7 +26,7 @@ struct Cache::Impl {
     }
     const std::string& directory() const { return store().options().directory; }
 
-    const std::shared_ptr<Runtime::Impl> runtime;
+    const std::shared_ptr<engine::RuntimeImpl> runtime;
 };
 
 Cache Runtime::cache() const {

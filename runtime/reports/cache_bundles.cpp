@@ -21,7 +21,7 @@
 namespace attnsmith::engine {
 namespace {
 
-std::optional<cache::SecretKey> sign_key_of(const Runtime::Impl& runtime, const CacheExportOptions& options) {
+std::optional<cache::SecretKey> sign_key_of(const RuntimeImpl& runtime, const CacheExportOptions& options) {
     if (!options.sign_key_file.empty()) return read_sign_key("sign_key_file", options.sign_key_file);
     const std::string& file = runtime.settings.sign_key_file;
     if (!file.empty()) return read_sign_key(runtime.settings.sign_key_named_by, file);
@@ -31,8 +31,7 @@ std::optional<cache::SecretKey> sign_key_of(const Runtime::Impl& runtime, const 
 // What the store wrote, in a report that also says what the selection lacks. Throws CacheError where there is
 // nothing to write.
 template <class Stored, class Report>
-Report conclude(const Runtime::Impl& runtime, const Stored& stored, const Selection& selection,
-                Report report) {
+Report conclude(const RuntimeImpl& runtime, const Stored& stored, const Selection& selection, Report report) {
     if (stored.entries == 0) {
         throw CacheError(fmt::format(
             "there are no {} to export in {}{}", selection.describe(),
@@ -104,7 +103,7 @@ Coverage parse_model_coverage(const nlohmann::json& config, const std::string& o
 
 }  // namespace
 
-CacheExportReport export_bundle(Runtime::Impl& runtime, const CacheExportOptions& options) {
+CacheExportReport export_bundle(RuntimeImpl& runtime, const CacheExportOptions& options) {
     if (options.file.empty()) throw InvalidRequest("file", "nothing", "the name of a file");
     const Selection selection(runtime, options.sms, options.specs);
     const std::optional<cache::SecretKey> key = sign_key_of(runtime, options);
@@ -115,7 +114,7 @@ CacheExportReport export_bundle(Runtime::Impl& runtime, const CacheExportOptions
     return conclude(runtime, *report, selection, report_of(*report));
 }
 
-CacheImageReport export_image(Runtime::Impl& runtime, const CacheImageOptions& options) {
+CacheImageReport export_image(RuntimeImpl& runtime, const CacheImageOptions& options) {
     if (options.oci.empty()) throw InvalidRequest("oci", "nothing", kImageDirectory);
     if (!cache::oci::is_tag(options.tag)) {
         throw InvalidRequest("tag", problem::quote(options.tag),

@@ -12,6 +12,7 @@
 #include "attnsmith/coverage.hpp"
 #include "attnsmith/runtime.hpp"
 #include "cache/store/store.hpp"
+#include "engine/runtime_access.hpp"
 
 namespace attnsmith::engine {
 
@@ -30,9 +31,9 @@ struct ParsedExport {
 };
 
 // Throws CacheError where the file cannot be written or there is nothing to put into it.
-CacheExportReport export_bundle(Runtime::Impl& runtime, const CacheExportOptions& options);
+CacheExportReport export_bundle(RuntimeImpl& runtime, const CacheExportOptions& options);
 // The same of an image's directory; InvalidRequest for its tag.
-CacheImageReport export_image(Runtime::Impl& runtime, const CacheImageOptions& options);
+CacheImageReport export_image(RuntimeImpl& runtime, const CacheImageOptions& options);
 // Throws CacheError where the bundle is not sound (nothing is published then) or cannot be stored.
 CacheImportReport import_bundle(const cache::Store& store, const std::string& file);
 

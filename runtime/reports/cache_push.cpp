@@ -166,7 +166,7 @@ std::vector<CacheMissingKernel> missing_of(const Selection& selection, const Cac
 
 }  // namespace
 
-CachePushReport push_entries(const Runtime::Impl& runtime, const CachePushOptions& options) {
+CachePushReport push_entries(const RuntimeImpl& runtime, const CachePushOptions& options) {
     const auto start = std::chrono::steady_clock::now();
     const Cubins& cubins = runtime.cubins;
     cubins.remotes().require_pushable();

@@ -2,10 +2,11 @@
 #pragma once
 
 #include "attnsmith/runtime.hpp"
+#include "engine/runtime_access.hpp"
 
 namespace attnsmith::engine {
 
 // As Cache::push().
-CachePushReport push_entries(const Runtime::Impl& runtime, const CachePushOptions& options);
+CachePushReport push_entries(const RuntimeImpl& runtime, const CachePushOptions& options);
 
 }  // namespace attnsmith::engine

@@ -94,8 +94,8 @@ Explanation explain_key(const cache::Store& store, std::string_view digits, cons
     return one;
 }
 
-Explained explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> specs,
-                  std::span<const int> sms, std::vector<PrewarmRefusal>& refused) {
+Explained explain(const RuntimeImpl& runtime, std::span<const AttentionSpec> specs, std::span<const int> sms,
+                  std::vector<PrewarmRefusal>& refused) {
     std::vector<KernelSource> sources;
     for (const families::KernelConfig& kernel : needed_kernels(specs, sms, runtime.tuning, refused))
         sources.push_back(runtime.cubins.source_of(kernel));

@@ -10,6 +10,7 @@
 
 #include "attnsmith/runtime.hpp"
 #include "cubins/cubins.hpp"
+#include "engine/runtime_access.hpp"
 #include "reports/kernel_list.hpp"
 #include "reports/key_fields.hpp"
 
@@ -46,7 +47,7 @@ Explanation explain_key(const cache::Store& store, std::string_view digits, cons
 
 // Explains every kernel that planning could choose. What no kernel serves goes to `refused`. Throws
 // InvalidRequest.
-Explained explain(const Runtime::Impl& runtime, std::span<const AttentionSpec> specs,
-                  std::span<const int> sms, std::vector<PrewarmRefusal>& refused);
+Explained explain(const RuntimeImpl& runtime, std::span<const AttentionSpec> specs, std::span<const int> sms,
+                  std::vector<PrewarmRefusal>& refused);
 
 }  // namespace attnsmith::engine

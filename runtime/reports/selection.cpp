@@ -23,7 +23,7 @@ std::vector<int> sms_of(const std::vector<KernelEntry>& kernels) {
 
 }  // namespace
 
-Selection::Selection(const Runtime::Impl& runtime, const std::vector<int>& sms,
+Selection::Selection(const RuntimeImpl& runtime, const std::vector<int>& sms,
                      const std::optional<std::vector<AttentionSpec>>& specs)
     : sms_(sms), by_specs_(specs.has_value()) {
     for (const int sm : sms) (void)families::traits_of(sm);

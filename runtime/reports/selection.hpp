@@ -10,6 +10,7 @@
 #include "attnsmith/runtime.hpp"
 #include "cache/digest/digest.hpp"
 #include "cache/store/store.hpp"
+#include "engine/runtime_access.hpp"
 
 namespace attnsmith::engine {
 
@@ -22,7 +23,7 @@ class Selection {
   public:
     // All kernels, those for `sms`, or only those that planning could choose for `specs`, on `sms` or else on
     // those that the cache has anything for. Throws InvalidRequest for an SM that there is not.
-    Selection(const Runtime::Impl& runtime, const std::vector<int>& sms,
+    Selection(const RuntimeImpl& runtime, const std::vector<int>& sms,
               const std::optional<std::vector<AttentionSpec>>& specs);
 
     // Also a broken entry that does not say its SM: it may be one of these, and who reads it tells what is

@@ -1,9 +1,12 @@
 // What the functions of the C ABI answer: the texts of each kind of error, an error that is cleared by
 // success, and what a progress function says.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
+#include <thread>
 
 #include "c_api/device_session.hpp"
 
@@ -110,7 +113,7 @@ TEST_CASE("a bad argument's error says the field, its value and what is accepted
     attnsmith_spec spec = dense_spec();
     spec.kv_heads = 3;
     const Failed error = prepare_failed(without_cache(), spec);
-    CHECK(error.code == ATTNSMITH_INVALID_REQUEST);
+    CHECK(error.code == ATTNSMITH_CODE_INVALID_REQUEST);
     CHECK(error.message == "kv_heads: 3 is not accepted; expected a divisor of q_heads, which is 4");
     CHECK(error.details == json{{"code", "invalid_request"},
                                 {"message", error.message},
@@ -124,7 +127,7 @@ TEST_CASE("what is not supported is told with each candidate's reason") {
     spec.consistency = ATTNSMITH_CONSISTENCY_BITWISE;
     spec.precision = ATTNSMITH_PRECISION_HIGH;
     const Failed error = prepare_failed(without_cache(), spec);
-    CHECK(error.code == ATTNSMITH_UNSUPPORTED);
+    CHECK(error.code == ATTNSMITH_CODE_UNSUPPORTED);
     CHECK(error.details["code"] == "unsupported");
     CHECK(error.message.starts_with(
         "precision and consistency are not supported together on sm_90; leave one "));
@@ -143,7 +146,7 @@ TEST_CASE("what the compiler refuses is told with its log, the options and the s
     ::setenv("FAKE_NVRTC_FAIL", "1", 1);
     const Failed error = prepare_failed(without_cache(), merge_spec());
     ::unsetenv("FAKE_NVRTC_FAIL");
-    CHECK(error.code == ATTNSMITH_COMPILE_ERROR);
+    CHECK(error.code == ATTNSMITH_CODE_COMPILE_ERROR);
     CHECK(error.details["code"] == "compile_error");
     CHECK(error.details["message"] == error.message);
     CHECK(!error.details["log"].get<std::string>().empty());
@@ -156,7 +159,7 @@ TEST_CASE("a library that is not there is told with where it was looked for") {
     attnsmith_runtime_options options = without_cache();
     options.nvrtc_path = "/nowhere/libnvrtc.so";
     Failed error = prepare_failed(options, merge_spec());
-    CHECK(error.code == ATTNSMITH_LIBRARY_MISSING);
+    CHECK(error.code == ATTNSMITH_CODE_LIBRARY_MISSING);
     CHECK(error.details["code"] == "library_missing");
     CHECK(error.details["message"] == error.message);
     CHECK(error.details["library"].get<std::string>().find("NVRTC") != std::string::npos);
@@ -174,7 +177,7 @@ TEST_CASE("an operation on a cache that there is not is a cache error") {
         char* text = nullptr;
         return attnsmith_cache(runtime.get(), "ls", nullptr, &text, out);
     });
-    CHECK(error.code == ATTNSMITH_CACHE_ERROR);
+    CHECK(error.code == ATTNSMITH_CODE_CACHE_ERROR);
     CHECK(error.details == json{{"code", "cache_error"}, {"message", error.message}});
     CHECK(error.message.find("switched off") != std::string::npos);
 }
@@ -203,12 +206,12 @@ TEST_CASE("success clears the error that stood there, and nobody need ask for on
     const KernelHandle owned_kernel(kernel);
     succeeded(attnsmith_kernel_plan_json(kernel, &text, &error));
     attnsmith_buffer* buffer = nullptr;
-    succeeded(attnsmith_allocate(runtime.get(), 0, 64, &buffer, &error));
+    succeeded(attnsmith_buffer_allocate(runtime.get(), 0, 64, &buffer, &error));
     const BufferHandle owned_buffer(buffer);
-    succeeded(attnsmith_upload(buffer, "four", 4, 0, &error));
+    succeeded(attnsmith_buffer_upload(buffer, "four", 4, 0, &error));
     succeeded(attnsmith_synchronize(runtime.get(), nullptr, &error));
     CHECK(attnsmith_synchronize(runtime.get(), nullptr, nullptr) == ATTNSMITH_OK);
-    CHECK(attnsmith_upload(nullptr, "four", 4, 0, nullptr) == ATTNSMITH_INVALID_REQUEST);
+    CHECK(attnsmith_buffer_upload(nullptr, "four", 4, 0, nullptr) == ATTNSMITH_CODE_INVALID_REQUEST);
 }
 
 TEST_CASE("any answer of a progress function but 0 cancels what is left") {
@@ -241,7 +244,7 @@ struct Lines {
 Lines logged_at(std::int32_t level) {
     Lines lines;
     attnsmith_runtime_options options = without_cache();
-    options.log = Lines::take, options.log_user = &lines, options.log_level = level;
+    options.log_line = Lines::take, options.log_user = &lines, options.log_level = level;
     const RuntimeHandle runtime(make(options));
     const attnsmith_spec spec = merge_spec();
     attnsmith_kernel* kernel = nullptr;
@@ -323,5 +326,67 @@ TEST_CASE("every field of a request goes out as it came in") {
     CHECK((spec.has_window_left == 1 && spec.window_left == 3));
     CHECK((spec.has_window_right == 1 && spec.window_right == 5));
     CHECK((spec.softcap == 20 && spec.scale == 0.5 && spec.alibi == 1 && spec.sink == 0));
-    CHECK((spec.kv == ATTNSMITH_KV_RAGGED && spec.index_dtype == ATTNSMITH_INT64 && spec.alignment == 4));
+    CHECK(
+        (spec.kv == ATTNSMITH_KV_RAGGED && spec.index_dtype == ATTNSMITH_DTYPE_INT64 && spec.alignment == 4));
+}
+
+namespace {
+
+// Prewarms merge_spec() with these callbacks, while another runtime compiles its kernel and does not end.
+json prewarmed_beside_a_compile(attnsmith_prewarm_options options) {
+    const TemporaryFolder folder;
+    const std::string gate = folder.path() + "/gate", cache = folder.path() + "/cache";
+    const std::string begun = folder.path() + "/begun";
+    std::fclose(std::fopen(gate.c_str(), "w"));
+    ::setenv("FAKE_NVRTC_BLOCK", gate.c_str(), 1);
+    ::setenv("FAKE_NVRTC_LOG", begun.c_str(), 1);
+    const char* const directory = cache.c_str();
+    attnsmith_runtime_options given = without_cache();
+    given.no_cache = 0, given.cache_dirs = &directory, given.cache_dir_count = 1;
+    const RuntimeHandle compiling(make(given)), waiting(make(given));
+    const attnsmith_spec spec = merge_spec();
+    attnsmith_pending* pending = nullptr;
+    must(attnsmith_prepare_async, compiling.get(), &spec, nullptr, 0, &pending);
+    const PendingHandle owned_pending(pending);
+    while (!std::filesystem::exists(begun)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+
+    options.size = sizeof options;
+    const attnsmith_spec* const specs[] = {&spec};
+    const std::int32_t sm = 90;
+    char* text = nullptr;
+    must(attnsmith_prewarm, waiting.get(), specs, std::size_t{1}, &sm, std::size_t{1}, &options, &text);
+    const TextHandle owned(text);
+    CHECK(attnsmith_pending_ready(pending) == 0);
+    std::filesystem::remove(gate);
+    ::unsetenv("FAKE_NVRTC_BLOCK");
+    ::unsetenv("FAKE_NVRTC_LOG");
+    return json::parse(text)["summary"];
+}
+
+}  // namespace
+
+TEST_CASE("a prewarm that waits for another one's compile says so once, and stops if it is told to") {
+    json waited = json::array();
+    attnsmith_prewarm_options options{};
+    options.waiting_user = &waited;
+    options.waiting = [](void* user, const char* kernel) {
+        static_cast<json*>(user)->push_back(json::parse(kernel));
+        return std::int32_t{1};
+    };
+    const json summary = prewarmed_beside_a_compile(options);
+    CHECK((summary["cancelled"] == 1 && summary["total"] == 1));
+    REQUIRE(waited.size() == 1);
+    CHECK((waited[0]["sm"] == 90 && !waited[0]["key"].empty() && waited[0]["name"] != ""));
+}
+
+TEST_CASE("a prewarm is stopped while no kernel of it is done") {
+    int asked = 0;
+    attnsmith_prewarm_options options{};
+    options.stop_user = &asked;
+    options.should_stop = [](void* user) {
+        return static_cast<std::int32_t>(++*static_cast<int*>(user) == 3);
+    };
+    const json summary = prewarmed_beside_a_compile(options);
+    CHECK((summary["cancelled"] == 1 && summary["total"] == 1));
+    CHECK(asked == 3);
 }

@@ -63,7 +63,7 @@ struct MergeOperands {
 
 CallHandle bind_merge(const attnsmith_kernel* kernel, const attnsmith_merge_tensors& tensors) {
     attnsmith_call* call = nullptr;
-    must(attnsmith_bind_merge, kernel, &tensors, &call);
+    must(attnsmith_bind_merge, kernel, &tensors, nullptr, nullptr, &call);
     return CallHandle(call);
 }
 
@@ -72,10 +72,10 @@ Answer try_merge(const attnsmith_kernel* kernel, const attnsmith_merge_tensors& 
     const fake_cuda_state& state = fake_driver();
     const int allocations = state.allocations, launches = state.launches;
     attnsmith_call* call = nullptr;
-    const Answer bound = ask(attnsmith_bind_merge, kernel, &tensors, &call);
+    const Answer bound = ask(attnsmith_bind_merge, kernel, &tensors, nullptr, nullptr, &call);
     attnsmith_call_free(call);
     CHECK(state.launches == launches);
-    const Answer run = ask(attnsmith_run_merge, kernel, &tensors, nullptr);
+    const Answer run = ask(attnsmith_run_merge, kernel, &tensors, nullptr, nullptr, nullptr);
     CHECK(bound.details == run.details);
     CHECK((bound.code == ATTNSMITH_OK) == (call != nullptr));
     CHECK((run.code == ATTNSMITH_OK) == (state.launches == launches + 1));
@@ -103,7 +103,7 @@ TEST_CASE("A merge kernel tells what it is") {
         must(attnsmith_kernel_spec, kernel, &spec);
         CHECK(spec.op == ATTNSMITH_OP_MERGE);
         CHECK((spec.head_dim_vo == kDim && spec.q_heads == kHeads && spec.lse == lse));
-        CHECK((spec.dtype == ATTNSMITH_BF16 && spec.alignment == 16));
+        CHECK((spec.dtype == ATTNSMITH_DTYPE_BF16 && spec.alignment == 16));
         CHECK((spec.head_dim_qk == 0 && spec.kv_heads == 0 && spec.page_size == 0));
         CHECK((spec.scale == 0 && spec.softcap == 0));
         attnsmith_spec again{};
@@ -112,9 +112,11 @@ TEST_CASE("A merge kernel tells what it is") {
         CHECK(std::memcmp(&spec, &again, sizeof spec) == 0);
 
         std::size_t bytes = 99;
-        must(attnsmith_workspace_bytes, kernel, kBatch, kTokens, kKeys, &bytes);
+        attnsmith_workspace_bounds bounds{sizeof bounds, kBatch, kTokens, kKeys};
+        must(attnsmith_kernel_workspace_bytes, kernel, &bounds, &bytes);
         CHECK(bytes == 0);
-        CHECK(ask(attnsmith_workspace_bytes, kernel, 1, -1, 1, &bytes).refuses("q_tokens"));
+        bounds.q_tokens = -1;
+        CHECK(ask(attnsmith_kernel_workspace_bytes, kernel, &bounds, &bytes).refuses("q_tokens"));
     }
     char* text = nullptr;
     must(attnsmith_kernel_plan_json, lse_kernel(), &text);
@@ -246,7 +248,7 @@ TEST_CASE("What is wrong with the tensors of a merge is named") {
     tensors = operands.tensors();
     tensors.lse_states = nullptr;
     CHECK(try_merge(lse_kernel(), tensors).refuses("lse_states"));
-    CHECK(ask(attnsmith_bind_merge, lse_kernel(), &tensors, nullptr).refuses("call"));
+    CHECK(ask(attnsmith_bind_merge, lse_kernel(), &tensors, nullptr, nullptr, nullptr).refuses("call"));
 }
 
 TEST_CASE("A merge has no status and can be described") {
@@ -294,8 +296,8 @@ TEST_CASE("Merging is not what an attention kernel does") {
     attnsmith_merge_tensors tensors{sizeof tensors, 1, o_states, lse_states, o.get(), lse.get()};
     attnsmith_call* call = nullptr;
     const auto both = [&](const std::string& field) {
-        CHECK(ask(attnsmith_bind_merge, dense_kernel(), &tensors, &call).refuses(field));
-        CHECK(ask(attnsmith_run_merge, dense_kernel(), &tensors, nullptr).refuses(field));
+        CHECK(ask(attnsmith_bind_merge, dense_kernel(), &tensors, nullptr, nullptr, &call).refuses(field));
+        CHECK(ask(attnsmith_run_merge, dense_kernel(), &tensors, nullptr, nullptr, nullptr).refuses(field));
     };
     both("op");
     tensors.state_count = 2;
@@ -306,7 +308,7 @@ TEST_CASE("Merging is not what an attention kernel does") {
     both("lse_states");
     tensors.size = 40;
     both("tensors.size");
-    CHECK(ask(attnsmith_bind_merge, dense_kernel(), nullptr, &call).refuses("tensors"));
-    CHECK(ask(attnsmith_run_merge, nullptr, &tensors, nullptr).refuses("kernel"));
+    CHECK(ask(attnsmith_bind_merge, dense_kernel(), nullptr, nullptr, nullptr, &call).refuses("tensors"));
+    CHECK(ask(attnsmith_run_merge, nullptr, &tensors, nullptr, nullptr, nullptr).refuses("kernel"));
     CHECK(call == nullptr);
 }

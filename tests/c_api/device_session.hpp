@@ -28,12 +28,12 @@ inline constexpr attnsmith_sizes kSizes{sizeof(attnsmith_sizes), kBatch, kQuerie
 
 // The code, and on failure the details, of a call that took `error`.
 struct Answer {
-    attnsmith_code code = ATTNSMITH_FAILED;
+    attnsmith_code code = ATTNSMITH_CODE_FAILED;
     json details;
 
     std::string field() const { return details.value("field", ""); }
     bool refuses(const std::string& field) const {
-        return code == ATTNSMITH_INVALID_REQUEST && details.value("field", "") == field;
+        return code == ATTNSMITH_CODE_INVALID_REQUEST && details.value("field", "") == field;
     }
 };
 
@@ -49,7 +49,12 @@ Answer ask(Function function, Arguments... arguments) {
     const ErrorHandle owned(error);
     if ((answer.code == ATTNSMITH_OK) != (error == nullptr))
         throw std::runtime_error("error and code differ");
-    if (error != nullptr) answer.details = json::parse(attnsmith_error_details(error));
+    if (error == nullptr) return answer;
+    answer.details = json::parse(attnsmith_error_details(error));
+    if (answer.details.value("field", "") != attnsmith_error_field(error) ||
+        answer.details.value("driver_code", 0) != attnsmith_error_driver_code(error)) {
+        throw std::runtime_error("error's fields and details differ: " + answer.details.dump());
+    }
     return answer;
 }
 

@@ -47,7 +47,7 @@ static void prepare_all(const char* driver, const char* nvrtc) {
 static int fails_with(const attnsmith_pending* one, const char* words) {
     attnsmith_kernel* kernel = NULL;
     attnsmith_error* error = NULL;
-    const int fails = attnsmith_pending_kernel(one, &kernel, &error) == ATTNSMITH_FAILED &&
+    const int fails = attnsmith_pending_kernel(one, &kernel, &error) == ATTNSMITH_CODE_FAILED &&
                       strstr(attnsmith_error_message(error), words) != NULL;
     attnsmith_error_free(error);
     return fails;

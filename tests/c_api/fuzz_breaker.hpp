@@ -72,7 +72,7 @@ class Breaker {
     void break_size(std::size_t& size, const char* name, std::size_t least = 0) {
         if (!one_in(16)) return;
         if (least == 0) least = size;
-        size = any_of<std::size_t>({0, 1, 8, least - 1, least - 8, size + 1, size + 8, std::size_t(-1)});
+        size = any_of<std::size_t>({0, 1, 8, least - 1, least - 8, size + 1, 4096 + 8, std::size_t(-1)});
         breaks(std::string(name) + ".size", true, std::string(name) + ".size");
     }
 
@@ -88,17 +88,18 @@ class Breaker {
                                                   std::numeric_limits<std::int32_t>::max()});
         const double factor = any_of<double>({-1, NAN, INFINITY, -INFINITY, 1e-300, 1e300});
         const bool merge = spec.op == ATTNSMITH_OP_MERGE, append = spec.op == ATTNSMITH_OP_APPEND;
-        const bool of_8_bits = spec.kv_dtype == ATTNSMITH_E4M3 || spec.kv_dtype == ATTNSMITH_E5M2;
+        const bool top_k = spec.op == ATTNSMITH_OP_TOP_K;
+        const bool of_8_bits = spec.kv_dtype == ATTNSMITH_DTYPE_E4M3 || spec.kv_dtype == ATTNSMITH_DTYPE_E5M2;
         const std::int32_t right_op = spec.op;
         const std::int64_t other_qk = spec.head_dim_qk == 0 ? 12 : 0;
-        if (!merge && one_in(12)) {  // as right, but what nothing was compiled for
-            spec.kv_dtype = any_of<std::int32_t>({ATTNSMITH_E4M3, ATTNSMITH_E5M2});
+        if (!merge && !top_k && one_in(12)) {  // as right, but what nothing was compiled for
+            spec.kv_dtype = any_of<std::int32_t>({ATTNSMITH_DTYPE_E4M3, ATTNSMITH_DTYPE_E5M2});
             return set(spec.kv_scale, any_of<std::int32_t>({0, 1, 2, 3, 4}), "8 bits", false);
         }
         for (int changes = static_cast<int>(below(3)); changes > 0; --changes) {
             switch (below(merge ? 30 : 29)) {
                 case 0: {  // each op has a field that the others lack
-                    const std::int32_t op = static_cast<std::int32_t>(below(4));
+                    const std::int32_t op = static_cast<std::int32_t>(below(5));
                     spec.op = op == right_op ? number : op;
                     breaks("spec.op");  // or the other op has a field too many
                     break;
@@ -160,7 +161,7 @@ class Breaker {
                     set(spec.head_dim_vo, any_of<std::int64_t>({-8, 4, 60, 520, kMost}), "head_dim_vo");
                     break;
                 case 18:
-                    set(spec.q_heads, any_of<std::int64_t>({0, -1, 1 << 20, kMost}), "q_heads");
+                    set(spec.q_heads, any_of<std::int64_t>({top_k ? 8 : 0, -1, 1 << 20, kMost}), "q_heads");
                     break;
                 case 19:
                     set(spec.kv_heads, any_of<std::int64_t>({3, -1, kMost, kLeast}), "kv_heads");
@@ -230,8 +231,8 @@ class Breaker {
             case 6:
                 return set(spec.check_slots, word, "check_slots");
             case 7:
-                return set(spec.q_dtype, append ? any_of<std::int32_t>({3, 4, 5, 8, -1}) : ATTNSMITH_E4M3,
-                           "q_dtype");
+                return set(spec.q_dtype,
+                           append ? any_of<std::int32_t>({3, 4, 5, 8, -1}) : ATTNSMITH_DTYPE_E4M3, "q_dtype");
             case 8:
                 return set(spec.rotary_dim, any_of<std::int64_t>({-2, 3, 66, kMost, kLeast}), "rotary_dim");
             case 9:
@@ -251,7 +252,7 @@ class Breaker {
                 spec.kv = any_of<std::int32_t>({ATTNSMITH_KV_RAGGED, ATTNSMITH_KV_PAGED});
                 return;
             case 1:
-                spec.index_dtype = ATTNSMITH_INT64;
+                spec.index_dtype = ATTNSMITH_DTYPE_INT64;
                 return;
             case 2:
                 (one_in(2) ? spec.scale : spec.softcap) = 0.125;
@@ -305,7 +306,7 @@ class Breaker {
             case 4:
                 tensor.shape[axis] =
                     any_of<std::int64_t>({-1, kLeast, kMost, std::int64_t{1} << 31, std::int64_t{1} << 62});
-                return says("shape", !tensor.any_count || axis > 0 || tensor.shape[axis] < 0);
+                return says("shape", tensor.shape[axis] < 0 || !tensor.takes_any(axis));
             case 5:
                 if (!sound) return;
                 if (view.strides == nullptr) tensor.write_compact_strides();
@@ -358,6 +359,17 @@ class Breaker {
         if (!broken_.empty()) return;
         if (one_in(8)) return share_memory(operands, in_place);
         if (one_in(8)) tensors.q = tensors.q_out = tensors.q_scale = nullptr;
+    }
+
+    void break_operands(TopKOperands& operands) {
+        break_size(operands.tensors.size, "tensors");
+        for (int left_out = static_cast<int>(below(3)); left_out > 0; --left_out) operands.leave_out_last();
+        break_batch(operands.batch, operands.list, true);
+        if (broken_.empty() && one_in(8)) {
+            const FuzzTensor& other = *operands.list.begin();
+            operands.find("indices")->view.data = other.view.data;
+            breaks("indices on " + other.name);
+        }
     }
 
     // And the tensors, those of the batch among them.

@@ -21,26 +21,39 @@ inline constexpr attnsmith_dl_data_type kBf16{ATTNSMITH_DL_BFLOAT, 16, 1}, kF32{
     kE5m2{ATTNSMITH_DL_E5M2, 8, 1}, kU8{ATTNSMITH_DL_UINT, 8, 1};
 
 inline constexpr std::int64_t kLatent = 128, kPosition = 64, kTokens = kBatch * kQueries, kAngles = 100;
+inline constexpr std::int64_t kColumns = 90, kSelected = 7;  // of op top_k
 
 // stored: keys of 8 bits. scaled: the same in pages, with a scale of each token and bitwise rows. latent: op
 // mla, with bitwise rows. append: with slots, 8 bits and scales written. append_table: latents, with a page
 // table.
-enum class Kind { dense, ragged, paged, stored, scaled, latent, merge, merge_lse, append, append_table };
-inline constexpr Kind kKinds[] = {Kind::dense,  Kind::ragged,      Kind::paged, Kind::stored,
-                                  Kind::scaled, Kind::latent,      Kind::merge, Kind::merge_lse,
-                                  Kind::append, Kind::append_table};
+enum class Kind {
+    dense,
+    ragged,
+    paged,
+    stored,
+    scaled,
+    latent,
+    merge,
+    merge_lse,
+    append,
+    append_table,
+    top_k
+};
+inline constexpr Kind kKinds[] = {Kind::dense,  Kind::ragged,       Kind::paged, Kind::stored,
+                                  Kind::scaled, Kind::latent,       Kind::merge, Kind::merge_lse,
+                                  Kind::append, Kind::append_table, Kind::top_k};
 inline constexpr std::size_t kAttentionKinds = 6;  // the first ones
 // Of these a set of kernels is prepared. Compiling them takes nearly all of the fuzzer's time, so the others
 // have the kernels of the sizes below alone.
-inline constexpr Kind kSetKinds[] = {Kind::dense,     Kind::ragged, Kind::merge,
-                                     Kind::merge_lse, Kind::append, Kind::append_table};
+inline constexpr Kind kSetKinds[] = {Kind::dense,  Kind::ragged,       Kind::merge, Kind::merge_lse,
+                                     Kind::append, Kind::append_table, Kind::top_k};
 
 // Kernels of few columns take less time to compile; those of 64 have tensor maps.
 inline std::int64_t dim_of(Kind kind) { return kind == Kind::dense || kind == Kind::ragged ? 64 : kDim; }
 
 inline bool is_merge(Kind kind) { return kind == Kind::merge || kind == Kind::merge_lse; }
 inline bool is_append(Kind kind) { return kind == Kind::append || kind == Kind::append_table; }
-inline bool is_attention(Kind kind) { return !is_merge(kind) && !is_append(kind); }
+inline bool is_attention(Kind kind) { return static_cast<std::size_t>(kind) < kAttentionKinds; }
 
 inline attnsmith_spec valid_append_spec(Kind kind) {
     attnsmith_spec spec{};
@@ -52,9 +65,9 @@ inline attnsmith_spec valid_append_spec(Kind kind) {
     if (kind == Kind::append) {
         spec.head_dim_qk = kDim;
         spec.kv_heads = kKvHeads;
-        spec.kv_dtype = ATTNSMITH_E4M3;
+        spec.kv_dtype = ATTNSMITH_DTYPE_E4M3;
         spec.kv_scale = ATTNSMITH_KV_SCALE_TOKEN_HEAD;
-        spec.q_dtype = ATTNSMITH_E5M2;
+        spec.q_dtype = ATTNSMITH_DTYPE_E5M2;
         spec.rope = ATTNSMITH_ROPE_HALF;
         spec.k_norm = spec.check_slots = 1;
         spec.norm_eps = 1e-5;
@@ -73,6 +86,11 @@ inline attnsmith_spec valid_spec(Kind kind) {
     if (is_append(kind)) return valid_append_spec(kind);
     attnsmith_spec spec{};
     spec.size = sizeof spec;
+    if (kind == Kind::top_k) {
+        spec.op = ATTNSMITH_OP_TOP_K;
+        spec.index_dtype = ATTNSMITH_DTYPE_INT64;
+        return spec;
+    }
     spec.q_heads = kHeads;
     if (is_merge(kind)) {
         spec.op = ATTNSMITH_OP_MERGE;
@@ -95,7 +113,7 @@ inline attnsmith_spec valid_spec(Kind kind) {
         spec.kv = ATTNSMITH_KV_RAGGED;
         spec.lse = spec.sink = 1;
     } else if (kind == Kind::stored) {
-        spec.kv_dtype = ATTNSMITH_E4M3;
+        spec.kv_dtype = ATTNSMITH_DTYPE_E4M3;
         spec.kv_scale = ATTNSMITH_KV_SCALE_HEAD;
     } else if (kind != Kind::dense) {
         spec.kv = ATTNSMITH_KV_PAGED;
@@ -103,9 +121,9 @@ inline attnsmith_spec valid_spec(Kind kind) {
     }
     if (kind == Kind::paged) {
         spec.alibi = 1;
-        spec.index_dtype = ATTNSMITH_INT64;
+        spec.index_dtype = ATTNSMITH_DTYPE_INT64;
     } else if (kind == Kind::scaled) {
-        spec.kv_dtype = ATTNSMITH_E5M2;
+        spec.kv_dtype = ATTNSMITH_DTYPE_E5M2;
         spec.kv_scale = ATTNSMITH_KV_SCALE_TOKEN_HEAD;
     }
     if (kind == Kind::scaled || kind == Kind::latent) spec.consistency = ATTNSMITH_CONSISTENCY_BITWISE;
@@ -121,6 +139,7 @@ struct FuzzTensor {
     bool operand = false;    // of q, k, v and o: aligned to 16 bytes
     bool optional = false;   // may be left out
     bool any_count = false;  // may have any number of its first axis
+    bool any_width = false;  // may have any number of its last axis
     std::array<std::int64_t, kRoom> shape{}, strides{};
     attnsmith_dl_tensor view{};
     const attnsmith_dl_tensor** slot = nullptr;  // in the struct that holds it
@@ -133,6 +152,10 @@ struct FuzzTensor {
         view.device = {ATTNSMITH_DL_CUDA, 0};
         view.ndim = static_cast<std::int32_t>(extents.size());
         view.dtype = dtype;
+    }
+
+    bool takes_any(std::size_t axis) const {
+        return (any_count && axis == 0) || (any_width && axis + 1 == static_cast<std::size_t>(view.ndim));
     }
 
     void write_compact_strides() {
@@ -157,6 +180,12 @@ class TensorList {
         const auto found = std::find_if(list.begin(), list.end(),
                                         [&](const FuzzTensor& tensor) { return tensor.name == name; });
         return found == list.end() ? nullptr : &*found;
+    }
+
+    // REQUIRES: the last tensor is optional.
+    void leave_out_last() {
+        *list.back().slot = nullptr;
+        list.pop_back();
     }
 
     std::vector<FuzzTensor> list;
@@ -282,14 +311,26 @@ class AppendOperands : public TensorList {
         fill_slots();
     }
 
-    // REQUIRES: the last tensor is optional.
-    void leave_out_last() {
-        *list.back().slot = nullptr;
-        list.pop_back();
-    }
-
     const bool by_table;
     attnsmith_append_tensors tensors{};
+    attnsmith_batch batch{};
+};
+
+// What a valid bind of a selection has.
+class TopKOperands : public TensorList {
+  public:
+    TopKOperands() {
+        tensors.size = sizeof tensors;
+        batch.size = sizeof batch;
+        add("scores", &tensors.scores, kF32, {kTokens, kColumns}).any_width = true;
+        output("indices", &tensors.indices, kI32, {kTokens, kSelected});
+        list.back().any_width = true;
+        add("row_starts", &tensors.row_starts, kI64, {kTokens}).optional = true;
+        add("row_ends", &tensors.row_ends, kI64, {kTokens}).optional = true;
+        fill_slots();
+    }
+
+    attnsmith_top_k_tensors tensors{};
     attnsmith_batch batch{};
 };
 

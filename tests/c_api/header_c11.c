@@ -1,9 +1,9 @@
-/* The header is C11, and needs nothing before it. */
+/* The header is C11, and needs nothing before it. It has the version for the preprocessor. */
 #include <attnsmith/attnsmith.h>
 
-/* So is that of the version, for the preprocessor. */
-#include <attnsmith/version.hpp>
-#if ATTNSMITH_VERSION_MAJOR * 10000 + ATTNSMITH_VERSION_MINOR * 100 + ATTNSMITH_VERSION_PATCH < 100
+#if ATTNSMITH_VERSION_NUMBER < 100 || ATTNSMITH_VERSION_NUMBER != ATTNSMITH_VERSION_MAJOR * 10000 +   \
+                                                                      ATTNSMITH_VERSION_MINOR * 100 + \
+                                                                      ATTNSMITH_VERSION_PATCH
 #error "the version's numbers are not those of a release"
 #endif
 static const char header_version[] = ATTNSMITH_VERSION;

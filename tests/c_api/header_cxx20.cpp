@@ -1,11 +1,10 @@
-// The header is C++20 as well, beside the C++ API.
+// The header of C is C++20 as well, together with the C++ API.
 #include <attnsmith/attnsmith.h>
 #include <attnsmith/attnsmith.hpp>
 
-#include <attnsmith/version.hpp>
 #include <string_view>
 
-static_assert(ATTNSMITH_ABI_VERSION == 2);
+static_assert(ATTNSMITH_ABI_VERSION == 1);
 
 #if ATTNSMITH_VERSION_MAJOR > 0 || ATTNSMITH_VERSION_MINOR > 0 || ATTNSMITH_VERSION_PATCH > 0
 #define ATTNSMITH_TEXT_OF(number) #number
@@ -16,3 +15,6 @@ static_assert(std::string_view(ATTNSMITH_DOTTED(ATTNSMITH_VERSION_MAJOR, ATTNSMI
 #else
 #error "the version's numbers are not those of a release"
 #endif
+
+// C's functions throw nothing, and a program sees that.
+static_assert(noexcept(attnsmith_launch(nullptr, nullptr, nullptr)));

@@ -1,5 +1,5 @@
-// The host runs out of memory at every allocation in turn: each call gives ATTNSMITH_OUT_OF_MEMORY and an
-// error object all the same, or does not notice, and nothing is leaked.
+// The host runs out of memory at every allocation in turn: each call gives ATTNSMITH_CODE_OUT_OF_MEMORY and
+// an error object all the same, or does not notice, and nothing is leaked.
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -58,10 +58,10 @@ int starve(const CallWithError& call, attnsmith_code expected, bool for_good) {
         const attnsmith_code code = call(&error);
         const bool noticed = allowed <= 0 && (for_good ? allowed == 0 : allowed < 0);
         allowed = -1;
-        CHECK(code == expected || code == ATTNSMITH_OUT_OF_MEMORY);
+        CHECK(code == expected || code == ATTNSMITH_CODE_OUT_OF_MEMORY);
         CHECK((code == ATTNSMITH_OK) == (error == nullptr));
         CHECK(attnsmith_error_code(error) == code);
-        if (code == ATTNSMITH_OUT_OF_MEMORY) {
+        if (code == ATTNSMITH_CODE_OUT_OF_MEMORY) {
             CHECK(std::strstr(attnsmith_error_details(error), "\"out_of_memory\"") != nullptr);
             attnsmith_error_free(error);  // of the one that was made beforehand, too, and twice
         }
@@ -123,15 +123,16 @@ int main() {
     MergeOperands merge(Kind::merge_lse, MergeOperands::kMostStates);
     const auto bind_merge = [&](attnsmith_error** error) {
         attnsmith_call* made = nullptr;
-        const attnsmith_code code = attnsmith_bind_merge(merge_kernel.get(), &merge.tensors, &made, error);
+        const attnsmith_code code =
+            attnsmith_bind_merge(merge_kernel.get(), &merge.tensors, nullptr, nullptr, &made, error);
         attnsmith_call_free(made);
         return code;
     };
     starve_both("bind_merge", bind_merge, ATTNSMITH_OK);
     merge.o().view.data = nullptr;
-    starve_both("bind_merge, refused", bind_merge, ATTNSMITH_INVALID_REQUEST);
+    starve_both("bind_merge, refused", bind_merge, ATTNSMITH_CODE_INVALID_REQUEST);
     operands.list[0].view.ndim = 3;
-    starve_both("bind, refused", bind, ATTNSMITH_INVALID_REQUEST);
+    starve_both("bind, refused", bind, ATTNSMITH_CODE_INVALID_REQUEST);
     spec.mask = 9;
     starve_both(
         "prepare, refused",
@@ -139,7 +140,7 @@ int main() {
             attnsmith_kernel* made = nullptr;
             return attnsmith_prepare(opened, &spec, nullptr, 0, &made, error);
         },
-        ATTNSMITH_INVALID_REQUEST);
+        ATTNSMITH_CODE_INVALID_REQUEST);
     spec = valid_spec(Kind::dense);
     spec.consistency = ATTNSMITH_CONSISTENCY_BITWISE;  // with precision high no kernel serves it
     spec.precision = ATTNSMITH_PRECISION_HIGH;
@@ -149,6 +150,6 @@ int main() {
             attnsmith_kernel* made = nullptr;
             return attnsmith_prepare(opened, &spec, nullptr, 0, &made, error);
         },
-        ATTNSMITH_UNSUPPORTED);
+        ATTNSMITH_CODE_UNSUPPORTED);
     return 0;
 }

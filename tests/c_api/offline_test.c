@@ -35,7 +35,7 @@ static void fails(attnsmith_code code, attnsmith_code expected, const char* deta
 static void refused(attnsmith_code code, const char* field) {
     char detail[200];
     snprintf(detail, sizeof detail, "\"field\":\"%s\"", field);
-    fails(code, ATTNSMITH_INVALID_REQUEST, detail);
+    fails(code, ATTNSMITH_CODE_INVALID_REQUEST, detail);
 }
 
 static attnsmith_spec small_spec(void) {
@@ -79,7 +79,7 @@ static void check_ops(void) {
         spec.op = op;
         char* json = NULL;
         const attnsmith_code code = attnsmith_request_json(&spec, NULL, &json, NULL);
-        CHECK(code == ATTNSMITH_OK || code == ATTNSMITH_UNSUPPORTED);
+        CHECK(code == ATTNSMITH_OK || code == ATTNSMITH_CODE_UNSUPPORTED);
         CHECK(attnsmith_has_feature(names[op]) == (code == ATTNSMITH_OK));
         attnsmith_string_free(json);
     }
@@ -138,7 +138,7 @@ static void test_features(void) {
                                               .log_level = ATTNSMITH_LOG_OFF};
     succeeds(attnsmith_runtime_create(&cached, &runtime, &error));
     char* json = NULL;
-    CHECK(attnsmith_cache(runtime, "nothing", NULL, &json, &error) == ATTNSMITH_INVALID_REQUEST);
+    CHECK(attnsmith_cache(runtime, "nothing", NULL, &json, &error) == ATTNSMITH_CODE_INVALID_REQUEST);
     int operations = 0;
     char accepted[400];
     const char* const details = strstr(attnsmith_error_details(error), "\"accepted\":\"");
@@ -185,14 +185,18 @@ static void test_parse_request(void) {
     attnsmith_spec spec = {.size = sizeof spec}, again = {.size = sizeof again};
     attnsmith_sizes sizes = {.size = sizeof sizes}, sizes_again = {.size = sizeof sizes_again};
     succeeds(attnsmith_parse_request(request, &spec, &sizes, &error));
-    CHECK(spec.size == sizeof spec && spec.op == ATTNSMITH_OP_ATTENTION && spec.dtype == ATTNSMITH_FP16);
+    CHECK(spec.size == sizeof spec && spec.op == ATTNSMITH_OP_ATTENTION &&
+          spec.dtype == ATTNSMITH_DTYPE_FP16);
     CHECK(spec.head_dim_qk == 192 && spec.head_dim_vo == 128 && spec.q_heads == 16 && spec.kv_heads == 4);
     CHECK(spec.mask == ATTNSMITH_MASK_CAUSAL && spec.has_window_left == 1 && spec.window_left == 127);
     CHECK(spec.has_window_right == 0 && spec.window_right == 0 && spec.scale == 0.25 && spec.softcap == 30);
-    CHECK(spec.kv == ATTNSMITH_KV_PAGED && spec.page_size == 16 && spec.page_order == ATTNSMITH_PAGES_HND);
-    CHECK(spec.index_dtype == ATTNSMITH_INT64 && spec.alignment == 8 && spec.o_dtype == ATTNSMITH_FP32);
+    CHECK(spec.kv == ATTNSMITH_KV_PAGED && spec.page_size == 16 &&
+          spec.page_order == ATTNSMITH_PAGE_ORDER_HND);
+    CHECK(spec.index_dtype == ATTNSMITH_DTYPE_INT64 && spec.alignment == 8 &&
+          spec.o_dtype == ATTNSMITH_DTYPE_FP32);
     CHECK(spec.alibi == 0 && spec.sink == 1 && spec.lse == 1);
-    CHECK(spec.precision == ATTNSMITH_PRECISION_DEFAULT && spec.consistency == ATTNSMITH_CONSISTENCY_DEFAULT);
+    CHECK(spec.precision == ATTNSMITH_PRECISION_STANDARD &&
+          spec.consistency == ATTNSMITH_CONSISTENCY_STANDARD);
     CHECK(sizes.size == sizeof sizes && sizes.batch == 4 && sizes.q_len == 7 && sizes.kv_len == 99);
 
     char* json = NULL;
@@ -204,7 +208,7 @@ static void test_parse_request(void) {
 }
 
 static void test_keys_of_8_bits(void) {
-    const int32_t dtypes[] = {ATTNSMITH_E4M3, ATTNSMITH_E5M2};
+    const int32_t dtypes[] = {ATTNSMITH_DTYPE_E4M3, ATTNSMITH_DTYPE_E5M2};
     const int32_t scales[] = {ATTNSMITH_KV_SCALE_NONE, ATTNSMITH_KV_SCALE_TENSOR, ATTNSMITH_KV_SCALE_HEAD,
                               ATTNSMITH_KV_SCALE_TOKEN_HEAD, ATTNSMITH_KV_SCALE_BLOCK128};
     for (size_t d = 0; d < 2; ++d) {
@@ -252,7 +256,7 @@ static void test_merge_requests(void) {
     succeeds(attnsmith_parse_request(
         "{\"op\": \"merge\", \"head_dim\": 128, \"q_heads\": 6, \"dtype\": \"fp16\", \"q_len\": 33}", &spec,
         &sizes, &error));
-    CHECK(spec.op == ATTNSMITH_OP_MERGE && spec.dtype == ATTNSMITH_FP16 && spec.lse == 0);
+    CHECK(spec.op == ATTNSMITH_OP_MERGE && spec.dtype == ATTNSMITH_DTYPE_FP16 && spec.lse == 0);
     CHECK(spec.head_dim_vo == 128 && spec.head_dim_qk == 0 && spec.q_heads == 6 && spec.kv_heads == 0);
     CHECK(spec.alignment == 16 && spec.scale == 0 && spec.softcap == 0 && sizes.q_len == 33);
     round_trip(&spec, &sizes);
@@ -352,13 +356,13 @@ static void test_bad_requests(void) {
     attnsmith_sizes sizes = {.size = sizeof sizes};
     fails(attnsmith_parse_request("{\"dtype\": \"fp32\", \"head_dim\": 64, \"q_heads\": 4}", &spec, &sizes,
                                   &error),
-          ATTNSMITH_UNSUPPORTED, "dtype fp32 is not supported");
+          ATTNSMITH_CODE_UNSUPPORTED, "dtype fp32 is not supported");
     refused(attnsmith_parse_request(NULL, &spec, &sizes, &error), "json");
     refused(attnsmith_parse_request("{}", NULL, &sizes, &error), "spec");
     refused(attnsmith_parse_request("{}", &spec, NULL, &error), "sizes");
     spec.size = 0;
     refused(attnsmith_parse_request("{}", &spec, &sizes, &error), "spec.size");
-    CHECK(attnsmith_parse_request("{}", &spec, &sizes, NULL) == ATTNSMITH_INVALID_REQUEST);
+    CHECK(attnsmith_parse_request("{}", &spec, &sizes, NULL) == ATTNSMITH_CODE_INVALID_REQUEST);
 }
 
 static void spec_refused(attnsmith_spec spec, const char* field, const char* accepted) {
@@ -378,25 +382,26 @@ static void spec_refused(attnsmith_spec spec, const char* field, const char* acc
 #define MERGE_REFUSED(member, value, field, accepted) REFUSED_OF(merge_spec(), member, value, field, accepted)
 
 static void test_bad_specs(void) {
-    SPEC_REFUSED(size, 0, "spec.size", "136, 144");
-    SPEC_REFUSED(size, 135, "spec.size", "136, 144");
-    SPEC_REFUSED(size, 140, "spec.size", "ends between two members: 136");
-    SPEC_REFUSED(size, sizeof(attnsmith_spec) + 1, "spec.size", "this library is older than the header");
-    SPEC_REFUSED(size, SIZE_MAX, "spec.size", "this library is older than the header");
+    SPEC_REFUSED(size, 0, "spec.size", "from 136 to 4096");
+    SPEC_REFUSED(size, 135, "spec.size", "from 136 to 4096");
+    SPEC_REFUSED(size, 140, "spec.size", "a multiple of 8");
+    SPEC_REFUSED(size, sizeof(attnsmith_spec) + 1, "spec.size", "a multiple of 8");
+    SPEC_REFUSED(size, SIZE_MAX - 7, "spec.size", "from 136 to 4096");
     SPEC_REFUSED(op, 5, "spec.op", "0 (attention), 1 (mla), 2 (merge), 3 (append) or 4 (top_k)");
-    SPEC_REFUSED(dtype, ATTNSMITH_INT32, "spec.dtype", "0 (bf16), 1 (fp16) or 2 (bf16)");
+    SPEC_REFUSED(dtype, ATTNSMITH_DTYPE_INT32, "spec.dtype", "0 (bf16), 1 (fp16) or 2 (bf16)");
     SPEC_REFUSED(dtype, -1, "spec.dtype", "1 (fp16)");
     SPEC_REFUSED(mask, 2, "spec.mask", "0 (full) or 1 (causal)");
     SPEC_REFUSED(kv, 3, "spec.kv", "0 (dense), 1 (ragged) or 2 (paged)");
     SPEC_REFUSED(page_order, -7, "spec.page_order", "0 (NHD) or 1 (HND)");
-    SPEC_REFUSED(index_dtype, ATTNSMITH_FP16, "spec.index_dtype", "0 (int32), 4 (int32) or 5 (int64)");
+    SPEC_REFUSED(index_dtype, ATTNSMITH_DTYPE_FP16, "spec.index_dtype", "0 (int32), 4 (int32) or 5 (int64)");
     SPEC_REFUSED(precision, 2, "spec.precision", "0 (default) or 1 (high)");
     SPEC_REFUSED(consistency, 2, "spec.consistency", "0 (default) or 1 (bitwise)");
-    SPEC_REFUSED(o_dtype, ATTNSMITH_INT32, "spec.o_dtype", "0 (the default), 1 (fp16), 2 (bf16) or 3 (fp32)");
-    SPEC_REFUSED(o_dtype, ATTNSMITH_FP16, "o_dtype", "bf16, as dtype is, or fp32");
-    SPEC_REFUSED(kv_dtype, ATTNSMITH_FP32, "spec.kv_dtype",
+    SPEC_REFUSED(o_dtype, ATTNSMITH_DTYPE_INT32, "spec.o_dtype",
+                 "0 (the default), 1 (fp16), 2 (bf16) or 3 (fp32)");
+    SPEC_REFUSED(o_dtype, ATTNSMITH_DTYPE_FP16, "o_dtype", "bf16, as dtype is, or fp32");
+    SPEC_REFUSED(kv_dtype, ATTNSMITH_DTYPE_FP32, "spec.kv_dtype",
                  "0 (the default), 1 (fp16), 2 (bf16), 6 (e4m3) or 7 (e5m2)");
-    SPEC_REFUSED(kv_dtype, ATTNSMITH_FP16, "kv_dtype", "bf16, as dtype is, e4m3 or e5m2");
+    SPEC_REFUSED(kv_dtype, ATTNSMITH_DTYPE_FP16, "kv_dtype", "bf16, as dtype is, e4m3 or e5m2");
     SPEC_REFUSED(kv_scale, 5, "spec.kv_scale",
                  "0 (none), 1 (tensor), 2 (head), 3 (token_head) or 4 (block128)");
     SPEC_REFUSED(kv_scale, ATTNSMITH_KV_SCALE_HEAD, "kv_scale", "scales are of e4m3 and e5m2");
@@ -418,12 +423,12 @@ static void test_bad_specs(void) {
     SPEC_REFUSED(attention_chunk, -1, "attention_chunk", "a number of tokens from 1");
 
     attnsmith_spec float32 = small_spec(), odd = small_spec();
-    float32.dtype = ATTNSMITH_FP32;
+    float32.dtype = ATTNSMITH_DTYPE_FP32;
     odd.head_dim_qk = 60;
     char* none = NULL;
-    fails(attnsmith_request_json(&float32, NULL, &none, &error), ATTNSMITH_UNSUPPORTED,
+    fails(attnsmith_request_json(&float32, NULL, &none, &error), ATTNSMITH_CODE_UNSUPPORTED,
           "dtype fp32 is not supported");
-    fails(attnsmith_request_json(&odd, NULL, &none, &error), ATTNSMITH_UNSUPPORTED,
+    fails(attnsmith_request_json(&odd, NULL, &none, &error), ATTNSMITH_CODE_UNSUPPORTED,
           "supported are multiples of 8 up to 512; the next is 64");
 
     attnsmith_spec append = small_spec();
@@ -477,11 +482,11 @@ static void test_bad_merge_specs(void) {
     MERGE_REFUSED(alibi, 1, "alibi", nothing);
     MERGE_REFUSED(sink, 1, "sink", nothing);
     MERGE_REFUSED(kv, ATTNSMITH_KV_RAGGED, "kv", nothing);
-    MERGE_REFUSED(page_order, ATTNSMITH_PAGES_HND, "page_order", nothing);
+    MERGE_REFUSED(page_order, ATTNSMITH_PAGE_ORDER_HND, "page_order", nothing);
     MERGE_REFUSED(page_size, 16, "page_size", nothing);
-    MERGE_REFUSED(index_dtype, ATTNSMITH_INT64, "index_dtype", nothing);
-    MERGE_REFUSED(o_dtype, ATTNSMITH_FP32, "o_dtype", nothing);
-    MERGE_REFUSED(kv_dtype, ATTNSMITH_E4M3, "kv_dtype", nothing);
+    MERGE_REFUSED(index_dtype, ATTNSMITH_DTYPE_INT64, "index_dtype", nothing);
+    MERGE_REFUSED(o_dtype, ATTNSMITH_DTYPE_FP32, "o_dtype", nothing);
+    MERGE_REFUSED(kv_dtype, ATTNSMITH_DTYPE_E4M3, "kv_dtype", nothing);
     MERGE_REFUSED(kv_scale, ATTNSMITH_KV_SCALE_HEAD, "kv_scale", nothing);
     MERGE_REFUSED(precision, ATTNSMITH_PRECISION_HIGH, "precision", nothing);
     MERGE_REFUSED(consistency, ATTNSMITH_CONSISTENCY_BITWISE, "consistency", nothing);
@@ -492,7 +497,8 @@ static void test_bad_merge_specs(void) {
     const attnsmith_spec spec = merge_spec();
     const attnsmith_sizes sizes = {.size = sizeof sizes, .batch = 1 << 20, .q_len = INT64_C(1) << 31};
     char* json = NULL;
-    CHECK(attnsmith_request_json(&spec, &sizes, &json, &error) == ATTNSMITH_INVALID_REQUEST && json == NULL);
+    CHECK(attnsmith_request_json(&spec, &sizes, &json, &error) == ATTNSMITH_CODE_INVALID_REQUEST &&
+          json == NULL);
     attnsmith_error_free(error);
     error = NULL;
 }
@@ -536,7 +542,7 @@ static void test_models(void) {
     CHECK(contains(json, "\"kind\": \"unknown_type\"") && contains(json, "\"field\": \"kv_bend\""));
     attnsmith_string_free(json);
     json = NULL;
-    CHECK(attnsmith_model_json(quasar, "{\"strict\": true}", &json, &error) == ATTNSMITH_UNSUPPORTED);
+    CHECK(attnsmith_model_json(quasar, "{\"strict\": true}", &json, &error) == ATTNSMITH_CODE_UNSUPPORTED);
     CHECK(json == NULL && error != NULL);
     CHECK(contains(attnsmith_error_message(error), "kv_bend"));
     CHECK(contains(attnsmith_error_details(error), "kv_bend"));
@@ -582,7 +588,7 @@ static attnsmith_runtime* open_runtime(const char* name, struct lines* lines) {
     const attnsmith_runtime_options options = {.size = sizeof options,
                                                .cache_dirs = directories,
                                                .cache_dir_count = 1,
-                                               .log = lines == NULL ? NULL : count_line,
+                                               .log_line = lines == NULL ? NULL : count_line,
                                                .log_user = lines,
                                                .log_level = lines == NULL ? 0 : ATTNSMITH_LOG_INFO};
     attnsmith_runtime* runtime = NULL;
@@ -599,34 +605,37 @@ static void options_refused(attnsmith_runtime_options options, const char* field
 static void test_coverage(void) {
     char* const llama = read_model("llama-3.1-8b");
     char* json = NULL;
-    succeeds(attnsmith_coverage_json(
+    succeeds(attnsmith_model_coverage_json(
         llama, "{\"kv\": [\"paged\", \"dense\"], \"index_dtype\": [\"int32\", \"int64\"], \"page_size\": 64}",
         &json, &error));
     CHECK(contains(json, "full_attention/decode (kv paged, index_dtype int64)"));
     CHECK(contains(json, "full_attention/prefill (kv dense, index_dtype int32)"));
     CHECK(contains(json, "page_size with kv dense") && !contains(json, "model_type"));
     attnsmith_string_free(json);
-    succeeds(attnsmith_coverage_json(NULL, "{\"head_dim\": 64, \"q_heads\": 8, \"alignment\": [16, 2]}",
-                                     &json, &error));
+    succeeds(attnsmith_request_coverage_json("{\"head_dim\": 64, \"q_heads\": 8, \"alignment\": [16, 2]}",
+                                             &json, &error));
     CHECK(contains(json, "attention (alignment 16)") && contains(json, "attention (alignment 2)"));
     attnsmith_string_free(json);
     json = NULL;
-    refused(attnsmith_coverage_json(NULL, NULL, &json, &error), "head_dim");
-    refused(attnsmith_coverage_json(llama, "{\"kv\": []}", &json, &error), "kv");
-    refused(attnsmith_coverage_json(llama, NULL, NULL, &error), "json");
+    refused(attnsmith_request_coverage_json("{}", &json, &error), "head_dim");
+    refused(attnsmith_request_coverage_json(NULL, &json, &error), "request");
+    refused(attnsmith_request_coverage_json("{}", NULL, &error), "json");
+    refused(attnsmith_model_coverage_json(NULL, "{}", &json, &error), "config_json");
+    refused(attnsmith_model_coverage_json(llama, "{\"kv\": []}", &json, &error), "kv");
+    refused(attnsmith_model_coverage_json(llama, NULL, NULL, &error), "json");
 
     const char* const recorded =
         "{\"schema\": \"attnsmith.recorded/1\", \"request\": {\"head_dim\": 64, \"q_heads\": 8}}\n"
         "{\"schema\": \"attnsm";
-    succeeds(attnsmith_recorded_json(recorded, "r.jsonl", &json, &error));
+    succeeds(attnsmith_recorded_coverage_json(recorded, "r.jsonl", &json, &error));
     CHECK(contains(json, "\"name\": \"r.jsonl:1\"") && contains(json, "\"name\": \"r.jsonl:2\""));
     CHECK(contains(json, "torn"));
     attnsmith_string_free(json);
     json = NULL;
-    refused(attnsmith_recorded_json("{}", "r.jsonl", &json, &error), "r.jsonl:1: schema");
-    refused(attnsmith_recorded_json(NULL, "r.jsonl", &json, &error), "text");
-    refused(attnsmith_recorded_json(recorded, NULL, &json, &error), "name");
-    refused(attnsmith_recorded_json(recorded, "r.jsonl", NULL, &error), "json");
+    refused(attnsmith_recorded_coverage_json("{}", "r.jsonl", &json, &error), "r.jsonl:1: schema");
+    refused(attnsmith_recorded_coverage_json(NULL, "r.jsonl", &json, &error), "text");
+    refused(attnsmith_recorded_coverage_json(recorded, NULL, &json, &error), "name");
+    refused(attnsmith_recorded_coverage_json(recorded, "r.jsonl", NULL, &error), "json");
     CHECK(json == NULL);
     free(llama);
 }
@@ -637,7 +646,9 @@ static void test_runtime_options(void) {
     attnsmith_runtime_options options = good;
     options.size = 8;
     options_refused(options, "options.size");
-    options.size = sizeof options + 8;
+    options.size = sizeof options + 4;
+    options_refused(options, "options.size");
+    options.size = 4096 + 8;
     options_refused(options, "options.size");
     options = good, options.cache_dir_count = 1;
     options_refused(options, "options.cache_dirs");
@@ -687,16 +698,17 @@ static void test_runtime_options(void) {
     attnsmith_kernel* kernel = NULL;
     attnsmith_pending* pending = NULL;
     attnsmith_buffer* buffer = NULL;
-    fails(attnsmith_prepare(runtime, &spec, NULL, 0, &kernel, &error), ATTNSMITH_LIBRARY_MISSING,
+    fails(attnsmith_prepare(runtime, &spec, NULL, 0, &kernel, &error), ATTNSMITH_CODE_LIBRARY_MISSING,
           "\"tried\":[\"/nowhere/libcuda.so");
-    fails(attnsmith_prepare_async(runtime, &spec, NULL, 0, &pending, &error), ATTNSMITH_LIBRARY_MISSING,
+    fails(attnsmith_prepare_async(runtime, &spec, NULL, 0, &pending, &error), ATTNSMITH_CODE_LIBRARY_MISSING,
           "library");
-    fails(attnsmith_allocate(runtime, 0, 16, &buffer, &error), ATTNSMITH_LIBRARY_MISSING, "library");
-    fails(attnsmith_synchronize(runtime, NULL, &error), ATTNSMITH_LIBRARY_MISSING, "library");
-    fails(attnsmith_cache(runtime, "ls", NULL, &json, &error), ATTNSMITH_CACHE_ERROR, "switched off");
+    fails(attnsmith_buffer_allocate(runtime, 0, 16, &buffer, &error), ATTNSMITH_CODE_LIBRARY_MISSING,
+          "library");
+    fails(attnsmith_synchronize(runtime, NULL, &error), ATTNSMITH_CODE_LIBRARY_MISSING, "library");
+    fails(attnsmith_cache(runtime, "ls", NULL, &json, &error), ATTNSMITH_CODE_CACHE_ERROR, "switched off");
     const int32_t sm = 90;
     const attnsmith_spec* const specs[] = {&spec};
-    fails(attnsmith_prewarm(runtime, specs, 1, &sm, 1, NULL, &json, &error), ATTNSMITH_CACHE_ERROR,
+    fails(attnsmith_prewarm(runtime, specs, 1, &sm, 1, NULL, &json, &error), ATTNSMITH_CODE_CACHE_ERROR,
           "switched off");
     CHECK(kernel == NULL && pending == NULL && buffer == NULL && json == NULL);
     attnsmith_runtime_free(runtime);
@@ -726,7 +738,7 @@ static void test_plans(void) {
     attnsmith_spec unserved = spec;
     unserved.consistency = ATTNSMITH_CONSISTENCY_BITWISE;
     unserved.precision = ATTNSMITH_PRECISION_HIGH;
-    fails(attnsmith_plan_json(runtime, &unserved, &sizes, 90, &json, &error), ATTNSMITH_UNSUPPORTED,
+    fails(attnsmith_plan_json(runtime, &unserved, &sizes, 90, &json, &error), ATTNSMITH_CODE_UNSUPPORTED,
           "\"refusals\":[{\"candidate\":");
     CHECK(json == NULL);
 
@@ -852,7 +864,7 @@ static void test_prewarm_and_cache(void) {
     refused(attnsmith_cache(runtime, "gc everything", NULL, &json, &error), "operation");
     refused(attnsmith_cache(runtime, "gc", "{\"max_bytes\": -1}", &json, &error), "max_bytes");
     CHECK(attnsmith_cache(runtime, "import", "{\"file\": \"/dev/null\"}", &json, &error) ==
-          ATTNSMITH_CACHE_ERROR);
+          ATTNSMITH_CODE_CACHE_ERROR);
     attnsmith_error_free(error), error = NULL;
     refused(attnsmith_cache(runtime, "import", NULL, &json, &error), "file");
     refused(attnsmith_cache(runtime, "export", "{\"file\": 1}", &json, &error), "file");
@@ -886,7 +898,7 @@ static void test_names_that_are_no_text(void) {
     CHECK(file != NULL);
     fclose(file);
     attnsmith_runtime* const on_a_file = open_runtime("file\xff", NULL);
-    CHECK(attnsmith_cache(on_a_file, "ls", NULL, &json, &error) == ATTNSMITH_INVALID_REQUEST);
+    CHECK(attnsmith_cache(on_a_file, "ls", NULL, &json, &error) == ATTNSMITH_CODE_INVALID_REQUEST);
     CHECK(contains(attnsmith_error_message(error), "file\\xff"));
     refused(attnsmith_error_code(error), "cache_dirs");
     attnsmith_runtime_free(on_a_file);

@@ -72,7 +72,8 @@ set(prefix ${WORK}/prefix)
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 
 file(GLOB_RECURSE installed RELATIVE ${prefix} ${prefix}/*)
-foreach(wanted IN ITEMS "bin/attnsmith" "include/attnsmith/attnsmith.hpp" "include/attnsmith/attnsmith.h" "include/attnsmith/version.hpp"
+foreach(wanted IN ITEMS "bin/attnsmith" "include/attnsmith/attnsmith.hpp" "include/attnsmith/attnsmith.h" "include/attnsmith/version.h"
+    "include/attnsmith/standard_library.hpp"
     "share/attnsmith/LICENSE" "share/attnsmith/THIRD_PARTY_NOTICES" "lib.*/pkgconfig/attnsmith.pc" "lib.*/libattnsmith.a" "lib.*/libattnsmith.so"
     "share/man/man1/attnsmith.1" "share/man/man1/attnsmith-cache-ls.1" "share/bash-completion/completions/attnsmith"
     "share/zsh/site-functions/_attnsmith" "share/fish/vendor_completions.d/attnsmith.fish")
@@ -95,7 +96,7 @@ needed(${library})
 if(needed MATCHES "cuda|nvrtc|fmt|json|xxhash")
   message(FATAL_ERROR "the shared library is linked to what it must open at run time or hold itself: ${needed}")
 endif()
-string(REGEX MATCH "^[0-9]+\\.[0-9]+" abi ${VERSION})
+string(REGEX MATCH "^(0\\.[0-9]+|[0-9]+)" abi ${VERSION})
 if(NOT dynamic MATCHES "SONAME[^<]*<libattnsmith\\.so\\.${abi}>")
   message(FATAL_ERROR "the shared library's SONAME is not libattnsmith.so.${abi}:\n${dynamic}")
 endif()
@@ -104,7 +105,7 @@ endif()
 set(ours "(typeinfo for |typeinfo name for |vtable for |VTT for |guard variable for |(non-)?virtual thunk to )?attnsmith::")
 run(${NM} --dynamic --defined-only --demangle --format=posix ${library})
 string(REPLACE "\n" ";" symbols "${output}")
-list(FILTER symbols EXCLUDE REGEX "^(${ours}|attnsmith_|$)")
+list(FILTER symbols EXCLUDE REGEX "^(${ours}|attnsmith_|ATTNSMITH_${abi} |$)")
 if(symbols)
   list(JOIN symbols "\n" symbols)
   message(FATAL_ERROR "the shared library exports what is not in attnsmith:: :\n${symbols}")

@@ -45,13 +45,57 @@ class Examples(unittest.TestCase):
         self.assertRegex(self.output_of(self.build("paged_decode")), r"launched .* twice")
         self.assertIn("launched", self.output_of(self.build("c_paged_decode")))
 
+    def test_programs_in_c_launch(self):
+        for name, printed in (("append_and_attend", "launched with status 0"), ("latent_decode", "launched"),
+                              ("merge_and_select", "(?s)merged.*selected"),
+                              ("layers_in_a_graph", "launched 4 graphs of 3 layers with status 0")):
+            self.assertRegex(self.output_of(self.build(f"c_{name}")), printed)
+
+    def test_kernels_in_c_are_prepared_ahead(self):
+        printed = self.output_of(self.build("c_prepared_kernels"))
+        self.assertRegex(printed, r"(?s)on device 0, with scale 0\.125, .*attnsmith\.plan/1")
+        self.assertRegex(printed, r"(?m)^[1-9]\d* kernels with 8 query heads on device 0$")
+        self.assertRegex(printed, r"(?m)^decodes take kernel \d+$")
+
+    def test_planning_and_prewarming_in_c_need_no_gpu(self):
+        program = self.build("c_plan_and_prewarm")
+        printed = self.output_of(program, MODEL, self.folder / "kernels", FAKE_CUDA_DEVICES="0")
+        for what in ("with all defaults", "plan", "model", "model, paged or dense", "both dtypes", "recorded", "prewarmed",
+                     "stat", "verify", "gc"):
+            self.assertRegex(printed, rf"(?m)^{what}: \{{")
+        total = int(re.search(r"^(\d+) of \1: ", printed, re.MULTILINE)[1])
+        self.assertEqual(printed.count('"state":"compiled"') + printed.count('"state": "compiled"'), total, printed)
+        self.assertEqual(self.run_program(program).returncode, 2)
+        done = self.run_program(program, self.folder / "none.json", self.folder / "kernels")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("none.json: cannot be read", done.stderr)
+
+    def test_errors_in_c_are_read_by_code_and_field(self):
+        program = self.build("c_errors_and_options")
+        printed = self.output_of(program, self.folder / "cache")
+        self.assertIn("the field options.compile_threads is wrong", printed)
+        self.assertIn("the field device is wrong", printed)
+        self.assertRegex(printed, r'GPUs: \[\{"')
+        self.assertEqual(self.run_program(program).returncode, 2)
+        printed = self.output_of(program, self.folder / "cache", FAKE_CUDA_DEVICES="0")
+        self.assertIn("the driver gave 100", printed)  # CUDA_ERROR_NO_DEVICE
+
+    def test_every_function_of_c_is_in_an_example(self):
+        text = "".join(file.read_text(encoding="utf-8") for file in (EXAMPLES / "c").glob("*.[ch]"))
+        called = set(re.findall(r"\b(attnsmith_\w+)\(", text))
+        header = (REPOSITORY / "runtime/include/attnsmith/attnsmith.h").read_text(encoding="utf-8")
+        exported = re.findall(r"ATTNSMITH_API[^;(]*?\b(attnsmith_\w+)\(", re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL))
+        self.assertGreater(len(exported), 60)
+        self.assertEqual(sorted(set(exported) - called), [])
+
     def test_the_serving_loop_serves_all_sequences(self):
         printed = self.output_of(self.build("serving_loop"))
         self.assertRegex(printed, r"^served \d+ sequences in \d+ steps with [2-9]\d* graphs")
         self.assertNotIn("out of range", printed)
 
     def test_without_a_gpu_each_says_why(self):
-        for name in ("first_program", "paged_decode", "serving_loop", "c_paged_decode"):
+        for name in ("first_program", "paged_decode", "serving_loop", "c_paged_decode", "c_prepared_kernels", "c_append_and_attend",
+                     "c_merge_and_select", "c_latent_decode", "c_layers_in_a_graph"):
             done = self.run_program(self.build(name), FAKE_CUDA_DEVICES="0")
             self.assertEqual(done.returncode, 1, name)
             self.assertIn("NO_DEVICE", done.stderr)

@@ -220,11 +220,11 @@ std::string one_call_for_all_layers(const Context& context, const Problem& probl
     if (expected[0] == expected[1]) return "two layers with other keys give the same";
     const Call call = kernel.bind(layers[0].tensors(), lengths.batch());
 
-    call.launch(layers[1].addresses(), stream.get());
+    call.launch_at(layers[1].addresses(), stream.get());
     stream.synchronize();
     if (layers[1].output() != expected[1]) return "the bits of a layer launched by its addresses differ";
     if (!layers[0].is_untouched()) return "the output that was bound is written";
-    call.launch({.o = layers[1].addresses().o}, stream.get());
+    call.launch_at({.o = layers[1].addresses().o}, stream.get());
     stream.synchronize();
     if (layers[1].output() != expected[0]) return "with another o alone the bits differ";
     call.launch(stream.get());
@@ -232,7 +232,7 @@ std::string one_call_for_all_layers(const Context& context, const Problem& probl
     if (layers[0].output() != expected[0]) return "a launch as bound differs after one by addresses";
 
     const CapturedGraph graph(stream, [&] {
-        for (const Layer& layer : layers) call.launch(layer.addresses(), stream.get());
+        for (const Layer& layer : layers) call.launch_at(layer.addresses(), stream.get());
     });
     for (int replay = 0; replay < 2; ++replay) {
         for (Layer& layer : layers) layer.poison_output();
@@ -253,7 +253,7 @@ std::string addresses_without_a_context(const Context& context) {
     std::vector<Layer> layers = layers_of(runtime, problem, context.seed);
     const auto expected = expected_of(runtime, kernel, layers, lengths.batch());
     const Call call = kernel.bind(layers[0].tensors(), lengths.batch());
-    call.launch(layers[2].addresses());
+    call.launch_at(layers[2].addresses());
     runtime.synchronize();
     return layers[2].output() == expected[2] ? "" : "the bits differ";
 }

@@ -1,5 +1,5 @@
 """A launch on the host, in the place of libattnsmith's: computed by torch in fp64 from the pointers, shapes and strides
-that attnsmith_bind and attnsmith_launch_at are given. For tests of what calls them."""
+that attnsmith_bind and attnsmith_call_launch_at are given. For tests of what calls them."""
 
 import ctypes
 import math

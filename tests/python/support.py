@@ -17,6 +17,8 @@ import unittest
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "tools/python/attnsmith"
 INCLUDE = REPOSITORY / "runtime/include"
+# The public headers, with those that CMake makes.
+INCLUDES = (INCLUDE, *filter(None, [os.environ.get("ATTNSMITH_GENERATED_INCLUDE")]))
 MODELS = REPOSITORY / "tests/models"
 LIBRARY = os.environ.setdefault("ATTNSMITH_LIBRARY", str(REPOSITORY / "build/release/runtime/libattnsmith.so"))
 COMMAND = os.environ.get("ATTNSMITH_BIN", str(REPOSITORY / "build/release/bin/attnsmith"))

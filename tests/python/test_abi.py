@@ -5,7 +5,7 @@ import re
 import subprocess
 import unittest
 
-from support import INCLUDE, PythonTest, compiler
+from support import INCLUDE, INCLUDES, PythonTest, compiler
 
 from attnsmith._c_api import abi
 from attnsmith._tensors import blocks, views as _views
@@ -18,18 +18,18 @@ CONSTANTS = {
     "ATTNSMITH_DL_UINT": abi.DL_UINT, "ATTNSMITH_DL_FLOAT": abi.DL_FLOAT,
     "ATTNSMITH_DL_BFLOAT": abi.DL_BFLOAT, "ATTNSMITH_DL_E4M3FN": abi.DL_E4M3FN,
     "ATTNSMITH_DL_E5M2": abi.DL_E5M2,
-    "ATTNSMITH_Q_LEN_CLAMPED": abi.Q_LEN_CLAMPED, "ATTNSMITH_KV_LEN_CLAMPED": abi.KV_LEN_CLAMPED,
-    "ATTNSMITH_PAGE_OUT_OF_RANGE": abi.PAGE_OUT_OF_RANGE,
-    "ATTNSMITH_WORKSPACE_NOT_ZEROED": abi.WORKSPACE_NOT_ZEROED,
-    "ATTNSMITH_SCALE_NOT_POSITIVE": abi.SCALE_NOT_POSITIVE,
-    "ATTNSMITH_SLOT_OUT_OF_RANGE": abi.SLOT_OUT_OF_RANGE,
-    "ATTNSMITH_POSITION_OUT_OF_RANGE": abi.POSITION_OUT_OF_RANGE,
-    "ATTNSMITH_SLOT_WRITTEN_TWICE": abi.SLOT_WRITTEN_TWICE,
+    "ATTNSMITH_STATUS_Q_LEN_CLAMPED": abi.Q_LEN_CLAMPED, "ATTNSMITH_STATUS_KV_LEN_CLAMPED": abi.KV_LEN_CLAMPED,
+    "ATTNSMITH_STATUS_PAGE_OUT_OF_RANGE": abi.PAGE_OUT_OF_RANGE,
+    "ATTNSMITH_STATUS_WORKSPACE_NOT_ZEROED": abi.WORKSPACE_NOT_ZEROED,
+    "ATTNSMITH_STATUS_SCALE_NOT_POSITIVE": abi.SCALE_NOT_POSITIVE,
+    "ATTNSMITH_STATUS_SLOT_OUT_OF_RANGE": abi.SLOT_OUT_OF_RANGE,
+    "ATTNSMITH_STATUS_POSITION_OUT_OF_RANGE": abi.POSITION_OUT_OF_RANGE,
+    "ATTNSMITH_STATUS_SLOT_WRITTEN_TWICE": abi.SLOT_WRITTEN_TWICE,
     "ATTNSMITH_WORKSPACE_ZEROED_BYTES": abi.WORKSPACE_ZEROED_BYTES,
     **{f"ATTNSMITH_LOG_{level.upper()}": number for number, level in enumerate(abi.LOG_LEVELS) if number},
-    "ATTNSMITH_INVALID_REQUEST": 1, "ATTNSMITH_UNSUPPORTED": 2, "ATTNSMITH_COMPILE_ERROR": 3,
-    "ATTNSMITH_DRIVER_ERROR": 4, "ATTNSMITH_LIBRARY_MISSING": 5, "ATTNSMITH_CACHE_ERROR": 6,
-    "ATTNSMITH_OUT_OF_MEMORY": 7, "ATTNSMITH_FAILED": 8, "ATTNSMITH_KERNEL_MISSING": 9,
+    "ATTNSMITH_CODE_INVALID_REQUEST": 1, "ATTNSMITH_CODE_UNSUPPORTED": 2, "ATTNSMITH_CODE_COMPILE_ERROR": 3,
+    "ATTNSMITH_CODE_DRIVER_ERROR": 4, "ATTNSMITH_CODE_LIBRARY_MISSING": 5, "ATTNSMITH_CODE_CACHE_ERROR": 6,
+    "ATTNSMITH_CODE_OUT_OF_MEMORY": 7, "ATTNSMITH_CODE_FAILED": 8, "ATTNSMITH_CODE_KERNEL_MISSING": 9,
     **{f"ATTNSMITH_CACHE_TRUST_{word.upper()}": number for number, word in enumerate(abi.CACHE_TRUSTS)},
     **{f"ATTNSMITH_TOOLCHAIN_{word.upper()}": number for number, word in enumerate(abi.TOOLCHAINS)},
     **{f"ATTNSMITH_ON_MISS_{word.upper()}": number for number, word in enumerate(abi.ON_MISSES) if number},
@@ -43,7 +43,7 @@ def fields_of(struct):
 def declared_functions():
     """Name -> number of arguments, as the header has them."""
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
-    found = re.findall(r"ATTNSMITH_API\s+[\w\s*]*?\b(attnsmith_\w+)\s*\(([^)]*)\)\s*;", text)
+    found = re.findall(r"ATTNSMITH_API\s+[\w\s*]*?\b(attnsmith_\w+)\s*\(([^)]*)\)\s*ATTNSMITH_NOEXCEPT;", text)
     return {name: 0 if arguments.strip() == "void" else arguments.count(",") + 1 for name, arguments in found}
 
 
@@ -62,7 +62,7 @@ class Abi(PythonTest):
                 wanted.append((place.offset, place.size))
         source = "#include <stdio.h>\n#include <attnsmith/attnsmith.h>\nint main(void) {\n" + "\n".join(lines) + "\n}\n"
         program = self.folder / "layout"
-        subprocess.run([compiler(), "-I", str(INCLUDE), "-x", "c", "-", "-o", str(program)], input=source, text=True,
+        subprocess.run([compiler(), *(f"-I{folder}" for folder in INCLUDES), "-x", "c", "-", "-o", str(program)], input=source, text=True,
                        check=True)
         printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
         got = [tuple(map(int, line.split())) if " " in line else int(line) for line in printed]

@@ -72,14 +72,14 @@ class BothWays(LaunchTest):
 
     @contextlib.contextmanager
     def launched_by(self, call, launch=None, launch_at=None, current_stream=None):
-        """Has other functions in the place of attnsmith_launch and attnsmith_launch_at."""
+        """Has other functions in the place of attnsmith_launch and attnsmith_call_launch_at."""
         functions = call._library.functions
         launch = _LAUNCH(launch) if launch else functions.attnsmith_launch
-        launch_at = _LAUNCH_AT(launch_at) if launch_at else functions.attnsmith_launch_at
+        launch_at = _LAUNCH_AT(launch_at) if launch_at else functions.attnsmith_call_launch_at
         current_stream = current_stream or call._current_stream
         launcher = None if call._launcher is None else kernels.native.launcher(
             address_of(launch), address_of(launch_at), call._pointer.value, call._pointer, current_stream, call._library.error)
-        with mock.patch.object(functions, "attnsmith_launch_at", launch_at), mock.patch.multiple(
+        with mock.patch.object(functions, "attnsmith_call_launch_at", launch_at), mock.patch.multiple(
                 call, _launch=launch, _current_stream=current_stream, _launcher=launcher):
             yield
 
@@ -146,7 +146,7 @@ class Launches(BothWays):
             {"q": at, "k": at, "v": at, "o": at, "stream": 5}, {"strem": 7}, {"kk": at}, {"self": 1}, {"1": 2}, {"": 2})]
         calls += [((7,), {"stream": 7}), ((1, 2), {}), ((1, 2, 3), {"k": at}), ((1,), {"k": at})]
         functions = self.rt._library.functions
-        real, real_at = functions.attnsmith_launch, functions.attnsmith_launch_at
+        real, real_at = functions.attnsmith_launch, functions.attnsmith_call_launch_at
         streams = []
 
         def launch(call, stream, error):

@@ -10,7 +10,7 @@ import types
 import unittest
 import weakref
 
-from support import PACKAGE, REPOSITORY, attnsmith, compiler, in_threads
+from support import INCLUDES, PACKAGE, REPOSITORY, attnsmith, compiler, in_threads
 
 try:
     import torch
@@ -202,7 +202,7 @@ class Native(unittest.TestCase):
         self.assertIsNone(self.attend(negated, self.k, self.v))
 
     def test_tensors_without_memory_are_not_those_of_the_first_call(self):
-        """To attnsmith_launch_at, NULL is the address that was bound."""
+        """To attnsmith_call_launch_at, NULL is the address that was bound."""
         out = torch.empty_like(self.q)
         self.teach(self.q, self.k, self.v)
         self.teach(self.q, self.k, self.v, out)
@@ -359,7 +359,7 @@ class Declarations(unittest.TestCase):
             file.write(text)
             file.flush()
             done = subprocess.run([cxx, "-x", "c++", "-std=c++20", "-fsyntax-only", f"-I{include}", f"-I{REPOSITORY / 'tools'}",
-                                   f"-I{REPOSITORY / 'runtime/include'}", file.name], capture_output=True, text=True)
+                                   *(f"-I{folder}" for folder in INCLUDES), file.name], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
 
 

@@ -10,7 +10,7 @@ import subprocess
 import unittest
 
 from launch_case import LaunchTest, pointers_of_arguments
-from support import FAKE_CUDA, LIBRARY, REPOSITORY, attnsmith, compiler, in_threads, python
+from support import FAKE_CUDA, INCLUDES, LIBRARY, REPOSITORY, attnsmith, compiler, in_threads, python
 
 from attnsmith._c_api import nvrtc as _nvrtc
 
@@ -591,7 +591,7 @@ class Declarations(unittest.TestCase):
 
 def includes():
     from tvm_ffi import libinfo
-    return [f"-I{folder}" for folder in (*libinfo.include_paths(), REPOSITORY / "tools", REPOSITORY / "runtime/include")]
+    return [f"-I{folder}" for folder in (*libinfo.include_paths(), REPOSITORY / "tools", *INCLUDES)]
 
 
 class Cpp(TvmFfiTest):

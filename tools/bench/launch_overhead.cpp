@@ -83,7 +83,7 @@ class BareCall {
   public:
     BareCall(Runtime& runtime, const AttentionRequest& request, const Operands& operands,
              driver::StreamHandle stream) {
-        Runtime::Impl& impl = engine::impl_of(runtime);
+        engine::RuntimeImpl& impl = engine::impl_of(runtime);
         const auto& api = impl.driver();
         const planner::Plan plan =
             planner::make_plan(problem::validate(request.spec, request.sizes), impl.traits(0), impl.tuning);
@@ -170,7 +170,7 @@ LaunchTiming measure_launch(Runtime& runtime, const ModelAttention& attention) {
                 now[slot] = time_round(stream, [&] { api.check(bare.launch_function(), "bare launch"); });
             if (variant == 2)
                 now[slot] = time_round(stream, [&] { api.check(bare.launch_kernel(), "bare launch"); });
-            if (variant == 3) now[slot] = time_round(stream, [&] { call.launch(layer, stream.handle()); });
+            if (variant == 3) now[slot] = time_round(stream, [&] { call.launch_at(layer, stream.handle()); });
         }
         if (round < 0) continue;
         for (std::size_t i = 0; i < kVariants; ++i) times[i].push_back(now[i]);

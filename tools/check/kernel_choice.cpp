@@ -88,7 +88,7 @@ std::int64_t chunk_of(const KernelChoice& choice, std::int64_t keys) {
 Kernel prepare_case(Runtime& runtime, const Case& test) {
     const PlanSizes sizes = test.plan_sizes();
     if (!test.kernel) return runtime.prepare(test.spec, sizes);
-    Runtime::Impl& impl = engine::impl_of(runtime);
+    engine::RuntimeImpl& impl = engine::impl_of(runtime);
     const int device = impl.ordinal_of(kCurrentDevice);
     planner::Plan plan =
         planner::make_plan(problem::validate(test.spec, sizes), impl.traits(device), impl.tuning);

@@ -115,7 +115,7 @@ class CaseRun {
             options_.launch(runtime_, call);
         } else {
             if (test_.scales_at_launch)
-                call.launch(storage.addresses());
+                call.launch_at(storage.addresses());
             else
                 call.launch();
             runtime_.synchronize();

@@ -37,12 +37,12 @@ using namespace attnsmith::c_api;
 
 attnsmith_code attnsmith_bind_append(const attnsmith_kernel* kernel, const attnsmith_append_tensors* tensors,
                                      const attnsmith_batch* batch, const attnsmith_workspace* workspace,
-                                     attnsmith_call** call, attnsmith_error** error) {
+                                     attnsmith_call** call, attnsmith_error** error) noexcept {
     return bind<read_append_tensors>(kernel, tensors, batch, workspace, call, error);
 }
 
 attnsmith_code attnsmith_run_append(const attnsmith_kernel* kernel, const attnsmith_append_tensors* tensors,
                                     const attnsmith_batch* batch, const attnsmith_workspace* workspace,
-                                    void* stream, attnsmith_error** error) {
+                                    void* stream, attnsmith_error** error) noexcept {
     return run<read_append_tensors>(kernel, tensors, batch, workspace, stream, error);
 }

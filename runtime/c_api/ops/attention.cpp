@@ -35,32 +35,33 @@ using namespace attnsmith::c_api;
 
 attnsmith_code attnsmith_bind(const attnsmith_kernel* kernel, const attnsmith_tensors* tensors,
                               const attnsmith_batch* batch, const attnsmith_workspace* workspace,
-                              attnsmith_call** call, attnsmith_error** error) {
+                              attnsmith_call** call, attnsmith_error** error) noexcept {
     return bind<read_tensors>(kernel, tensors, batch, workspace, call, error);
 }
 
 attnsmith_code attnsmith_run(const attnsmith_kernel* kernel, const attnsmith_tensors* tensors,
                              const attnsmith_batch* batch, const attnsmith_workspace* workspace, void* stream,
-                             attnsmith_error** error) {
+                             attnsmith_error** error) noexcept {
     return run<read_tensors>(kernel, tensors, batch, workspace, stream, error);
 }
 
-attnsmith_code attnsmith_launch_at(const attnsmith_call* call, const attnsmith_tensor_addresses* addresses,
-                                   void* stream, attnsmith_error** error) {
+attnsmith_code attnsmith_call_launch_at(const attnsmith_call* call,
+                                        const attnsmith_tensor_addresses* addresses, void* stream,
+                                        attnsmith_error** error) noexcept {
     return guarded(error, [&] {
         const Call& of = required(call, "call").call;
         const auto a = read_struct(addresses, "addresses");
-        of.launch({.q = a.q,
-                   .k = a.k,
-                   .v = a.v,
-                   .o = a.o,
-                   .lse = a.lse,
-                   .sinks = a.sinks,
-                   .alibi_slopes = a.alibi_slopes,
-                   .q_pe = a.q_pe,
-                   .kpe = a.kpe,
-                   .k_scale = a.k_scale,
-                   .v_scale = a.v_scale},
-                  stream_of(stream));
+        of.launch_at({.q = a.q,
+                      .k = a.k,
+                      .v = a.v,
+                      .o = a.o,
+                      .lse = a.lse,
+                      .sinks = a.sinks,
+                      .alibi_slopes = a.alibi_slopes,
+                      .q_pe = a.q_pe,
+                      .kpe = a.kpe,
+                      .k_scale = a.k_scale,
+                      .v_scale = a.v_scale},
+                     stream_of(stream));
     });
 }

@@ -42,11 +42,13 @@ using namespace attnsmith;
 using namespace attnsmith::c_api;
 
 attnsmith_code attnsmith_bind_merge(const attnsmith_kernel* kernel, const attnsmith_merge_tensors* tensors,
-                                    attnsmith_call** call, attnsmith_error** error) {
-    return bind<read_merge_tensors>(kernel, tensors, nullptr, nullptr, call, error);
+                                    const attnsmith_batch* batch, const attnsmith_workspace* workspace,
+                                    attnsmith_call** call, attnsmith_error** error) noexcept {
+    return bind<read_merge_tensors>(kernel, tensors, batch, workspace, call, error);
 }
 
 attnsmith_code attnsmith_run_merge(const attnsmith_kernel* kernel, const attnsmith_merge_tensors* tensors,
-                                   void* stream, attnsmith_error** error) {
-    return run<read_merge_tensors>(kernel, tensors, stream, error);
+                                   const attnsmith_batch* batch, const attnsmith_workspace* workspace,
+                                   void* stream, attnsmith_error** error) noexcept {
+    return run<read_merge_tensors, RunWorkspace::optional>(kernel, tensors, batch, workspace, stream, error);
 }

@@ -25,12 +25,12 @@ using namespace attnsmith::c_api;
 
 attnsmith_code attnsmith_bind_top_k(const attnsmith_kernel* kernel, const attnsmith_top_k_tensors* tensors,
                                     const attnsmith_batch* batch, const attnsmith_workspace* workspace,
-                                    attnsmith_call** call, attnsmith_error** error) {
+                                    attnsmith_call** call, attnsmith_error** error) noexcept {
     return bind<read_top_k_tensors>(kernel, tensors, batch, workspace, call, error);
 }
 
 attnsmith_code attnsmith_run_top_k(const attnsmith_kernel* kernel, const attnsmith_top_k_tensors* tensors,
                                    const attnsmith_batch* batch, const attnsmith_workspace* workspace,
-                                   void* stream, attnsmith_error** error) {
+                                   void* stream, attnsmith_error** error) noexcept {
     return run<read_top_k_tensors>(kernel, tensors, batch, workspace, stream, error);
 }

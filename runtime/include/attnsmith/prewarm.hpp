@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attnsmith/export.h"
+#include "attnsmith/standard_library.hpp"
 
 namespace attnsmith {
 

@@ -43,8 +43,8 @@ struct CUstream_st;
 
 namespace attnsmith {
 
-namespace engine {
-struct RuntimeAccess;
+namespace detail {
+struct Access;  // of the project's own tools and tests
 }
 
 using Stream = CUstream_st*;  // the same type as CUstream and cudaStream_t; null is the default stream
@@ -150,15 +150,20 @@ class ATTNSMITH_API Buffer {
     std::unique_ptr<Impl> impl_;
 };
 
-// Bytes at the start of a Workspace that are zero before the first launch.
+// Bytes at the start of a Workspace that are zero before the first launch. No library with the same SONAME,
+// and no library of the same ATTNSMITH_ABI_VERSION, needs more.
 inline constexpr std::size_t kWorkspaceZeroedBytes = 8192;
+
+// The bytes at the start of a Workspace that the library which is loaded wants zero before the first launch:
+// at most kWorkspaceZeroedBytes. Runtime::clear_workspace() zeroes them.
+[[nodiscard]] ATTNSMITH_API std::size_t workspace_zeroed_bytes() noexcept;
 
 // Scratch memory of one Call: device memory, 256-byte aligned, at least Kernel::workspace_bytes(...) long.
 // Its first kWorkspaceZeroedBytes hold the status that Call::status() reads, and what kernels count in: the
-// caller zeroes them once, before the first launch, and leaves them alone from then on. No two launches may
-// use one workspace at the same time: they would skip parts of each other's work. In turn, in the order of a
-// stream, it may serve any number of Calls and kernels, if it is large enough for each; the status then
-// speaks of them all.
+// caller zeroes them once (Runtime::clear_workspace()), before the first launch, and leaves them alone from
+// then on. No two launches may use one workspace at the same time: they would skip parts of each other's
+// work. In turn, in the order of a stream, it may serve any number of Calls and kernels, if it is large
+// enough for each; the status then speaks of them all.
 struct Workspace {
     void* data = nullptr;   // a device address, a multiple of 256
     std::size_t bytes = 0;  // from data on
@@ -245,14 +250,19 @@ class ATTNSMITH_API Call {
 
     // Enqueues the kernels. Throws DriverError. Takes no lock, allocates nothing, may be captured.
     void launch(Stream stream = nullptr) const;
-    // The same with other addresses for some of the tensors, for this launch alone: a Call that was bound
+    // Launches with other addresses for some of the tensors, for this launch alone: a Call that was bound
     // once serves every layer, and every step of an engine. Shapes, strides, lengths and page tables are
-    // those that were bound. Throws InvalidRequest naming the field ("addresses.k") of a tensor that was not
-    // bound, or of an address that bind() would refuse for its alignment; naming the output where a tensor
-    // would share memory with o, lse or the workspace, as bind() does; and `addresses` for a Call of
-    // other tensors than AttentionTensors, which takes none. Likewise takes no lock, allocates nothing and
-    // may be captured: the graph has the addresses of that launch.
-    void launch(const TensorAddresses& addresses, Stream stream = nullptr) const;
+    // those that were bound. Takes no lock, allocates nothing, may be captured: the graph has the addresses
+    // of that launch. Throws DriverError, and InvalidRequest naming the field ("addresses.k") of a tensor
+    // that was not bound, or of an address that bind() would refuse for its alignment; naming the output
+    // where a tensor would share memory with o, lse or the workspace, as bind() does; and `addresses` for a
+    // Call of other tensors than AttentionTensors, which takes none.
+    void launch_at(const TensorAddresses& addresses, Stream stream = nullptr) const;
+    // Launches with other addresses, by the old name of launch_at().
+    [[deprecated("use launch_at()")]] void launch(const TensorAddresses& addresses,
+                                                  Stream stream = nullptr) const {
+        launch_at(addresses, stream);
+    }
 
     // Enqueues a copy of the status word to `word`, page-locked host memory (or device memory) that the
     // caller keeps until the stream has passed it. Waits for nothing, allocates nothing, may be captured. A
@@ -328,11 +338,12 @@ class ATTNSMITH_API Kernel {
 
     // Whether there is one: false where it was never made, or moved from.
     explicit operator bool() const noexcept { return impl_ != nullptr; }
-    struct Impl;
 
   private:
+    friend class Call;
     friend class KernelSet;
     friend class Runtime;
+    struct Impl;
 
     // `tensors`: the struct of that op's.
     Call bind_tensors(Op op, const void* tensors, const Batch& batch, const Workspace* workspace) const;
@@ -365,10 +376,10 @@ class ATTNSMITH_API KernelSet {
 
     // Whether there is one: false where it was never made, or moved from.
     explicit operator bool() const noexcept { return impl_ != nullptr; }
-    struct Impl;
 
   private:
     friend class Runtime;
+    struct Impl;
     std::shared_ptr<const Impl> impl_;
 };
 
@@ -444,11 +455,16 @@ class ATTNSMITH_API Runtime {
     Buffer allocate(std::size_t bytes, int device = kCurrentDevice) const;  // device memory
     // Waits for all that `stream` was given; null is the default stream of `device`. Throws DriverError.
     void synchronize(Stream stream = nullptr, int device = kCurrentDevice) const;
-
-    struct Impl;
+    // Enqueues the zeroing of what must be zero in a workspace before the first launch that uses it:
+    // workspace_zeroed_bytes() at its start. `stream` is a stream of `device`; null is the device's default
+    // stream. Waits for nothing. It is not for later: it would clear the status, and what launches in flight
+    // count in. Throws InvalidRequest where the workspace is null, too small or misaligned.
+    void clear_workspace(const Workspace& workspace, Stream stream = nullptr,
+                         int device = kCurrentDevice) const;
 
   private:
-    friend struct engine::RuntimeAccess;
+    friend struct detail::Access;
+    struct Impl;
     Impl& impl() const;
     std::shared_ptr<Impl> impl_;
 };

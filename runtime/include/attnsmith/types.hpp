@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "attnsmith/export.h"
+#include "attnsmith/standard_library.hpp"
 
 namespace attnsmith {
 

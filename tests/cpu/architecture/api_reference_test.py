@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 DOXYFILE = pathlib.Path(sys.argv.pop()) if len(sys.argv) > 1 else None
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 SKIPPED = 77
 
 HEADER = """// A header of a test.
@@ -34,10 +35,12 @@ C_HEADER = """/* A header of a test. */
 
 /* ---- Windows ---- */
 
-/* attnsmith::Window. */
+/* A window of keys. */
 typedef struct attnsmith_window {
-    size_t size;
-    int left, right;
+    size_t size; /* sizeof as the caller has it */
+    /* Keys before
+     * the query. */
+    int left;
 } attnsmith_window;
 """
 
@@ -68,7 +71,7 @@ class Reference(unittest.TestCase):
         self.assertIn("divides q_heads; 0 means q_heads", spec)  # behind a field
         self.assertIn("Op::merge joins states", spec)  # in front of a struct
         index = (self.folder / "html/index.html").read_text(encoding="utf-8")
-        for name in ("Runtime::prewarm()", "attnsmith_coverage_json()"):  # on the first page, as links
+        for name in ("Runtime::prewarm()", "attnsmith_model_coverage_json()"):  # on the first page, as links
             self.assertTrue(re.search(f'<a class="el" href="[^"]+"[^>]*>(attnsmith::)?{re.escape(name)}</a>', index), name)
         for function in ("attnsmith_prepare", "attnsmith_launch"):
             self.assertIn(f"<name>{function}</name>", self.page("attnsmith_8h.xml"))
@@ -81,9 +84,9 @@ class Reference(unittest.TestCase):
         self.assertIn("#tags, &lt;brackets&gt; and \\x1b", window)
         self.assertNotIn("operator==", window)
         self.assertEqual(self.page("namespaceattnsmith.xml").count("What a value is called."), 2)
-        namesakes = self.page("structattnsmith__window.xml")
-        self.assertIn("attnsmith::Window::right", namesakes)
-        self.assertIn("Bytes of this struct", namesakes)
+        in_c = self.page("structattnsmith__window.xml")
+        self.assertIn("Keys before the query.", " ".join(in_c.split()))
+        self.assertIn("sizeof as the caller has it", in_c)
 
     def assert_refused(self, what, **headers):
         done = self.doxygen(**headers)
@@ -95,7 +98,17 @@ class Reference(unittest.TestCase):
         self.assert_refused("Window", window_hpp=silent)
         self.assert_refused("left", window_hpp=HEADER.replace("  // keys on", "").replace("// each side", ""))
         self.assert_refused("to_string", window_hpp=HEADER.replace("// What a value is called.\n", ""))
-        self.assert_refused("left", window_h=C_HEADER.replace("attnsmith::Window.", "A window."))
+        self.assert_refused("size", window_h=C_HEADER.replace(" /* sizeof as the caller has it */", ""))
+
+    def test_each_comment_in_c_can_be_read_alone(self):
+        """An editor shows one comment, and not the one above it."""
+        text = (REPOSITORY / "runtime/include/attnsmith/attnsmith.h").read_text(encoding="utf-8")
+        comments = [" ".join(re.sub(r"^\s*\* ?", "", comment, flags=re.MULTILINE).split())
+                    for comment in re.findall(r"/\*(.*?)\*/", text, re.DOTALL)]
+        self.assertGreater(len(comments), 300)
+        leaning = re.compile(r"\b(likewise|the same (of|as)|as (above|below|the next|the previous)|see above)\b|^(as|the same)\b",
+                             re.IGNORECASE)
+        self.assertEqual([comment for comment in comments if leaning.search(comment)], [])
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ Arguments last_arguments() {
 // The refusal of a launch with these addresses, "field: got; expected", with nothing launched.
 InvalidRequest refusal(const Call& call, const TensorAddresses& addresses) {
     const int before = fake().launches;
-    const InvalidRequest error = refused([&] { call.launch(addresses); });
+    const InvalidRequest error = refused([&] { call.launch_at(addresses); });
     CHECK(fake().launches == before);
     return error;
 }
@@ -75,13 +75,13 @@ TEST_CASE("a call is launched for another layer by its addresses", "[engine]") {
     call.launch();
     const auto as_bound = last_arguments<abi::AttentionArguments>();
 
-    call.launch({.q = place(11),
-                 .k = place(12),
-                 .v = place(13),
-                 .o = place(14),
-                 .lse = static_cast<float*>(place(15)),
-                 .sinks = static_cast<const float*>(place(16)),
-                 .alibi_slopes = static_cast<const float*>(place(17))});
+    call.launch_at({.q = place(11),
+                    .k = place(12),
+                    .v = place(13),
+                    .o = place(14),
+                    .lse = static_cast<float*>(place(15)),
+                    .sinks = static_cast<const float*>(place(16)),
+                    .alibi_slopes = static_cast<const float*>(place(17))});
     auto moved = last_arguments<abi::AttentionArguments>();
     CHECK(moved.q == place(11));
     CHECK(moved.k == place(12));
@@ -94,7 +94,7 @@ TEST_CASE("a call is launched for another layer by its addresses", "[engine]") {
     moved.lse = as_bound.lse, moved.sinks = as_bound.sinks, moved.alibi_slopes = as_bound.alibi_slopes;
     CHECK(std::memcmp(&moved, &as_bound, sizeof moved) == 0);
 
-    call.launch({.k = place(12)});
+    call.launch_at({.k = place(12)});
     moved = last_arguments<abi::AttentionArguments>();
     CHECK(moved.k == place(12));
     CHECK(moved.v == place(3));
@@ -103,6 +103,18 @@ TEST_CASE("a call is launched for another layer by its addresses", "[engine]") {
     CHECK(std::memcmp(&moved, &as_bound, sizeof moved) == 0);
 }
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+TEST_CASE("the old name of launch_at() launches at the addresses, too", "[engine]") {
+    fake() = {};
+    const Kernel kernel = shared_runtime().prepare(kSpec, {2, 1, 1000});
+    fake().param_bytes = sizeof(abi::AttentionArguments);
+    const Call call = kernel.bind(tensors(1, 1000), {});
+    call.launch(TensorAddresses{.k = place(12)});
+    CHECK(last_arguments<abi::AttentionArguments>().k == place(12));
+}
+#pragma GCC diagnostic pop
+
 TEST_CASE("tensor maps follow the addresses of a launch", "[engine][wgmma]") {
     fake() = {};
     Runtime& runtime = shared_runtime();
@@ -110,7 +122,7 @@ TEST_CASE("tensor maps follow the addresses of a launch", "[engine][wgmma]") {
     fake().param_bytes = sizeof(abi::PersistentArguments);
     const Call call = kernel.bind(tensors(1000, 1000), {});
     REQUIRE(contains(call.describe(), "wgmma"));
-    call.launch({.k = place(12), .o = place(14)});
+    call.launch_at({.k = place(12), .o = place(14)});
     auto arguments = last_arguments<abi::PersistentArguments>();
     CHECK(mapped(arguments.q) == 0x1000000);
     CHECK(mapped(arguments.k) == 0xc000000);
@@ -123,7 +135,7 @@ TEST_CASE("tensor maps follow the addresses of a launch", "[engine][wgmma]") {
 
     // Without keys, their maps are over memory of q, wherever that is.
     const Call keyless = kernel.bind(tensors(1000, 0), {});
-    keyless.launch({.q = place(11), .k = place(12)});
+    keyless.launch_at({.q = place(11), .k = place(12)});
     arguments = last_arguments<abi::PersistentArguments>();
     CHECK(mapped(arguments.q) == 0xb000000);
     CHECK(mapped(arguments.k) == 0xb000000);
@@ -139,7 +151,7 @@ TEST_CASE("every kernel of a launch gets its addresses", "[engine][wgmma]") {
     const Call call = kernel.bind(one, {});
     REQUIRE(contains(call.describe(), "; merge"));
     fake().param_bytes = sizeof(abi::AttentionArguments);
-    call.launch({.o = place(14)});
+    call.launch_at({.o = place(14)});
     REQUIRE(fake().launches == 2);
     CHECK(last_arguments<abi::AttentionArguments>().o == place(14));
 }
@@ -193,7 +205,7 @@ TEST_CASE("outputs may lie between inputs, but not in them nor in the workspace"
     Buffer memory = runtime.allocate(kernel.workspace_bytes({2, 2, 1000}));
     const Call call = kernel.bind(bound, {}, {memory.data(), memory.bytes()});
     const int before = fake().launches;
-    call.launch({.q = place(4)});
+    call.launch_at({.q = place(4)});
     CHECK(fake().launches == before + 1);
     CHECK(refusal(call, {.q = bound.o.data}).field() == "o");
     CHECK(refusal(call, {.o = memory.data()}).field() == "workspace.data");
@@ -217,9 +229,9 @@ TEST_CASE("a launch with addresses allocates nothing", "[engine][allocations]") 
     const Kernel kernel = runtime.prepare(kSpec, {2, 1000, 1000});
     const Call call = kernel.bind(tensors(1000, 1000), {});
     const TensorAddresses layer{.q = place(11), .k = place(12), .v = place(13), .o = place(14)};
-    call.launch(layer);
+    call.launch_at(layer);
     const std::size_t before = test::allocations();
-    call.launch(layer);
+    call.launch_at(layer);
     CHECK(test::allocations() == before);
 }
 
@@ -240,7 +252,7 @@ TEST_CASE("the time that addresses take", "[.][addresses_speed]") {
                    kTimes;
         };
         const double bound = time_of([&] { call.launch(); });
-        const double given = time_of([&] { call.launch(layer); });
+        const double given = time_of([&] { call.launch_at(layer); });
         WARN(q_len << " queries: " << bound << " us as bound, " << given << " us with addresses");
     }
 }

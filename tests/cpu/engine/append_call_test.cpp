@@ -77,7 +77,7 @@ TEST_CASE("an append launches one grid with the tensors that were bound", "[engi
     CHECK(arguments.rope_positions == 500);
     CHECK(arguments.batch.status != nullptr);
     CHECK_FALSE(call.status());
-    CHECK(refused([&] { call.launch(TensorAddresses{}); }).field() == "addresses");
+    CHECK(refused([&] { call.launch_at(TensorAddresses{}); }).field() == "addresses");
 }
 
 TEST_CASE("a large append takes more heads a warp", "[engine][append]") {

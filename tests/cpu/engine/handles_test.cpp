@@ -29,6 +29,7 @@ TEST_CASE("A runtime that was moved from says so") {
              [&] { (void)runtime.devices(); },
              [&] { (void)runtime.allocate(16); },
              [&] { runtime.synchronize(); },
+             [&] { runtime.clear_workspace({}); },
          }) {
         CHECK_THROWS_WITH(use(), "this Runtime is empty: it was moved from");
     }

@@ -38,7 +38,7 @@ TEST_CASE("a top_k launches a CTA a row with the tensors that were bound", "[eng
     CHECK(arguments.columns == 300);
     CHECK(arguments.k == 64);
     CHECK_FALSE(call.status());
-    CHECK(refused([&] { call.launch(TensorAddresses{}); }).field() == "addresses");
+    CHECK(refused([&] { call.launch_at(TensorAddresses{}); }).field() == "addresses");
     CHECK(refused([&] { kernel.bind(AttentionTensors{}); }).field() == "op");
 
     fake().launches = 0;

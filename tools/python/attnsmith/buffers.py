@@ -30,7 +30,7 @@ class Buffer(Owner):
         self._library = library
         device, nbytes = fitting("device", device, c_int32, 0), fitting("nbytes", nbytes, c_size_t)
         out = c_void_p()
-        library.call(library.functions.attnsmith_allocate, runtime, device, nbytes, byref(out))
+        library.call(library.functions.attnsmith_buffer_allocate, runtime, device, nbytes, byref(out))
         self._pointer = out.value
         self.device = device
         self.data: int = library.functions.attnsmith_buffer_data(out) or 0
@@ -43,7 +43,7 @@ class Buffer(Owner):
             data = host if isinstance(host, bytes) else memoryview(host).tobytes()
         except (TypeError, ValueError, NotImplementedError):  # what has no bytes
             raise InvalidRequest("host", shown(host), "a bytes-like object") from None
-        self._library.call(self._library.functions.attnsmith_upload, self._pointer, data, len(data),
+        self._library.call(self._library.functions.attnsmith_buffer_upload, self._pointer, data, len(data),
                            fitting("offset", offset, c_size_t))
 
     def download(self, nbytes: Optional[int] = None, offset: int = 0) -> bytes:
@@ -52,7 +52,7 @@ class Buffer(Owner):
         offset = fitting("offset", offset, c_size_t)
         count = max(self.nbytes - offset, 0) if nbytes is None else fitting("nbytes", nbytes, c_size_t)
         host = create_string_buffer(min(count, self.nbytes) or 1)  # the library writes nothing where that is less
-        self._library.call(self._library.functions.attnsmith_download, self._pointer, host, count, offset)
+        self._library.call(self._library.functions.attnsmith_buffer_download, self._pointer, host, count, offset)
         return host.raw[:count]
 
     def array(self, shape: Sequence[int], dtype: str, offset: int = 0) -> "Array":

@@ -531,7 +531,7 @@ def _merge(dispatch: Dispatch, framework: Framework, index: int, order: Order, l
     except IndexError:
         block = MergeBlock(count)
     block.fill(o_views, lse_views, o, lse_view)
-    code = dispatch.run_merge(entry.pointer, block.address, order.stream, block.error)
+    code = dispatch.run_merge(entry.pointer, block.address, None, None, order.stream, block.error)
     if code:
         raise dispatch.library.error(code, block.failure())
     free.append(block)

@@ -102,7 +102,7 @@ class Call(Owner):
         self._launch = library.functions.attnsmith_launch
         if native is not None:
             self._launcher = native.launcher(
-                library.address("attnsmith_launch"), library.address("attnsmith_launch_at"), pointer, self._pointer,
+                library.address("attnsmith_launch"), library.address("attnsmith_call_launch_at"), pointer, self._pointer,
                 current_stream, library.error)
 
     @natively("launch_method", abi.TENSOR_FIELDS)
@@ -129,7 +129,7 @@ class Call(Owner):
             code = self._launch(self._pointer, self._stream(stream), byref(error))
         else:
             at = self._addresses((q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe, k_scale, v_scale))
-            code = self._library.functions.attnsmith_launch_at(self._pointer, byref(at), self._stream(stream),
+            code = self._library.functions.attnsmith_call_launch_at(self._pointer, byref(at), self._stream(stream),
                                                                byref(error))
         if code:
             raise self._library.error(code, error.value)
@@ -237,11 +237,8 @@ class Kernel(Owner):
         """Bytes of workspace for tensors of these bounds, at least 8192. `q_tokens` counts the queries of all
         sequences: batch * q_len for a dense q, q.shape[0] for a ragged one; `max_kv_len` the keys of the longest.
         Raises InvalidRequest."""
-        out = c_size_t()
-        self._library.call(self._library.functions.attnsmith_workspace_bytes, self._pointer,
-                           fitting("batch", batch, c_int64, 0), fitting("q_tokens", q_tokens, c_int64, 0),
-                           fitting("max_kv_len", max_kv_len, c_int64, 0), byref(out))
-        return out.value
+        return _workspace_bytes(self._library, self._library.functions.attnsmith_kernel_workspace_bytes, self._pointer,
+                                batch, q_tokens, max_kv_len)
 
     def bind(self, q: Any, k: Any, v: Any = None, o: Any = None, lse: Any = None, sinks: Any = None,
              alibi_slopes: Any = None, *, q_pe: Any = None, kpe: Any = None, k_scale: Any = None, v_scale: Any = None,
@@ -317,7 +314,8 @@ class Kernel(Owner):
         block = MergeBlock(len(o_views))
         block.fill(o_views, lse_views, o_view, lse_view)
         out = c_void_p()
-        self._library.call(self._library.functions.attnsmith_bind_merge, self._pointer, block.address, byref(out))
+        self._library.call(self._library.functions.attnsmith_bind_merge, self._pointer, block.address, None, None,
+                           byref(out))
         states = [tuple(one) if is_listed else one for one in (o_states, lse_states)]  # the caller may change its lists
         held = (states, o, lse, order.held)
         return Call(self._library, out.value or 0, framework.stream_of(index), held)
@@ -455,12 +453,8 @@ class KernelSet(Owner):
     def workspace_bytes(self, batch: int, q_tokens: int, max_kv_len: int) -> int:
         """Bytes of a workspace that serves every kernel of the set, for any tensors of at most `batch` sequences,
         `q_tokens` queries of all of them and `max_kv_len` keys of the longest. Raises InvalidRequest."""
-        out = c_size_t()
-        self._library.call(self._library.functions.attnsmith_kernel_set_workspace_bytes, self._handle.pointer,
-                           fitting("batch", batch, c_int64, 0),
-                           fitting("q_tokens", q_tokens, c_int64, 0),
-                           fitting("max_kv_len", max_kv_len, c_int64, 0), byref(out))
-        return out.value
+        return _workspace_bytes(self._library, self._library.functions.attnsmith_kernel_set_workspace_bytes,
+                                self._handle.pointer, batch, q_tokens, max_kv_len)
 
     @property
     def device(self) -> int:
@@ -592,3 +586,12 @@ class Pending(Closable):
 def pendings() -> "list[Pending]":
     """All that live."""
     return list(_pendings)
+
+
+def _workspace_bytes(library: Library, function: Any, pointer: Any, batch: int, q_tokens: int, max_kv_len: int) -> int:
+    """What a function of a kernel or a set says for these bounds."""
+    bounds = abi.WorkspaceBounds(batch=fitting("batch", batch, c_int64, 0), q_tokens=fitting("q_tokens", q_tokens, c_int64, 0),
+                                 max_kv_len=fitting("max_kv_len", max_kv_len, c_int64, 0))
+    out = c_size_t()
+    library.call(function, pointer, byref(bounds), byref(out))
+    return out.value

@@ -128,7 +128,7 @@ class Runtime(Closable):
             cache_dirs=(c_char_p * len(folders))(*folders), cache_dir_count=len(folders),
             nvrtc_path=_requests.text("nvrtc_path", nvrtc_path),
             driver_path=_requests.text("driver_path", driver_path),
-            keep_source_dir=_requests.text("keep_source_dir", keep_source_dir), log=self._log,
+            keep_source_dir=_requests.text("keep_source_dir", keep_source_dir), log_line=self._log,
             log_level=_place_or_default("log_level", log_level, abi.LOG_LEVELS), no_cache=int(not flag("use_cache", use_cache)),
             compile_threads=fitting("compile_threads", compile_threads, c_int32, 0),
             cache_trust=place("cache_trust", cache_trust, abi.CACHE_TRUSTS),
@@ -136,7 +136,8 @@ class Runtime(Closable):
             cache_max_bytes=fitting("cache_max_bytes", cache_max_bytes, c_int64, 0) or -1,
             no_cache_source=int(not flag("cache_source", cache_source)), tuning_files=(c_char_p * len(tables))(*tables),
             tuning_file_count=len(tables), record_file=_requests.text("record_file", record_file),
-            on_miss=_place_or_default("on_miss", on_miss, abi.ON_MISSES), allocate=memory_allocate, free=memory_free,
+            on_miss=_place_or_default("on_miss", on_miss, abi.ON_MISSES), allocate_memory=memory_allocate,
+            release_memory=memory_free,
             trust_key_files=(c_char_p * len(keys))(*keys), trust_key_file_count=len(keys),
             sign_key_file=_requests.text("sign_key_file", sign_key_file), push_compiled=int(flag("push_compiled", push_compiled)))
         out = c_void_p()
@@ -400,12 +401,16 @@ class Runtime(Closable):
         return self._covered(_requests.model_text(config), options)
 
     def _covered(self, config: Optional[bytes], words: Mapping[str, Any]) -> Dict[str, Any]:
-        covered: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_coverage_json, config,
-                                                     _requests.to_json(words))
+        functions, given = self._library.functions, _requests.to_json(words)
+        covered: Dict[str, Any]
+        if config is None:
+            covered = self._library.json(functions.attnsmith_request_coverage_json, given)
+        else:
+            covered = self._library.json(functions.attnsmith_model_coverage_json, config, given)
         return covered
 
     def _recorded(self, file: Any) -> Dict[str, Any]:
-        recorded: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_recorded_json,
+        recorded: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_recorded_coverage_json,
                                                       _requests.recorded_text(file), os.fsencode(file))
         return recorded
 

@@ -70,16 +70,16 @@ ffi::Error failed(attnsmith_code code, std::string_view message) {
         ffi::ErrorCode error;
     };
     static constexpr Kind kKinds[] = {
-        {ATTNSMITH_INVALID_REQUEST, "invalid_request", ffi::ErrorCode::kInvalidArgument},
-        {ATTNSMITH_UNSUPPORTED, "unsupported", ffi::ErrorCode::kUnimplemented},
-        {ATTNSMITH_COMPILE_ERROR, "compile_error", ffi::ErrorCode::kInternal},
-        {ATTNSMITH_DRIVER_ERROR, "driver_error", ffi::ErrorCode::kInternal},
-        {ATTNSMITH_LIBRARY_MISSING, "library_missing", ffi::ErrorCode::kNotFound},
-        {ATTNSMITH_CACHE_ERROR, "cache_error", ffi::ErrorCode::kInternal},
-        {ATTNSMITH_OUT_OF_MEMORY, "out_of_memory", ffi::ErrorCode::kResourceExhausted},
-        {ATTNSMITH_KERNEL_MISSING, "kernel_missing", ffi::ErrorCode::kFailedPrecondition},
+        {ATTNSMITH_CODE_INVALID_REQUEST, "invalid_request", ffi::ErrorCode::kInvalidArgument},
+        {ATTNSMITH_CODE_UNSUPPORTED, "unsupported", ffi::ErrorCode::kUnimplemented},
+        {ATTNSMITH_CODE_COMPILE_ERROR, "compile_error", ffi::ErrorCode::kInternal},
+        {ATTNSMITH_CODE_DRIVER_ERROR, "driver_error", ffi::ErrorCode::kInternal},
+        {ATTNSMITH_CODE_LIBRARY_MISSING, "library_missing", ffi::ErrorCode::kNotFound},
+        {ATTNSMITH_CODE_CACHE_ERROR, "cache_error", ffi::ErrorCode::kInternal},
+        {ATTNSMITH_CODE_OUT_OF_MEMORY, "out_of_memory", ffi::ErrorCode::kResourceExhausted},
+        {ATTNSMITH_CODE_KERNEL_MISSING, "kernel_missing", ffi::ErrorCode::kFailedPrecondition},
     };
-    Kind found{ATTNSMITH_FAILED, "failed", ffi::ErrorCode::kInternal};
+    Kind found{ATTNSMITH_CODE_FAILED, "failed", ffi::ErrorCode::kInternal};
     for (const Kind& kind : kKinds)
         if (kind.code == code) found = kind;
     return {found.error, "attnsmith (" + std::string(found.name) + "): " + std::string(message)};
@@ -151,14 +151,15 @@ class Launch {
         batch_.max_kv_len = max_kv_len;
         attnsmith_workspace workspace{sizeof workspace, nullptr, 0};
         auto given = rets_.get<ffi::AnyBuffer>(rets_.size() - 1);  // the last result
-        if (!given) return failed(ATTNSMITH_FAILED, given.error().message());
+        if (!given) return failed(ATTNSMITH_CODE_FAILED, given.error().message());
         if (!take(**given, workspace))
-            return failed(ATTNSMITH_FAILED, "the workspace is too small to be one");
+            return failed(ATTNSMITH_CODE_FAILED, "the workspace is too small to be one");
         const auto address = reinterpret_cast<std::uintptr_t>(workspace.data);
         const std::int32_t filled =
             functions.fill_async(address, 0, ATTNSMITH_WORKSPACE_ZEROED_BYTES, stream);
         if (filled != 0)
-            return failed(ATTNSMITH_DRIVER_ERROR, "cuMemsetD8Async failed with " + std::to_string(filled));
+            return failed(ATTNSMITH_CODE_DRIVER_ERROR,
+                          "cuMemsetD8Async failed with " + std::to_string(filled));
         attnsmith_error* error = nullptr;
         const attnsmith_code code = functions.run(kernel, &tensors_, &batch_, &workspace, stream, &error);
         if (code == ATTNSMITH_OK) return ffi::Error::Success();
@@ -240,7 +241,7 @@ ffi::Error execute(std::int32_t device, ffi::RemainingArgs args, ffi::RemainingR
     const attnsmith_kernel* const kernel = kernels().find(device, request);
     if (kernel == nullptr)
         return failed(
-            ATTNSMITH_KERNEL_MISSING,
+            ATTNSMITH_CODE_KERNEL_MISSING,
             "no kernel is ready on GPU " + std::to_string(device) +
                 ", since this XLA did not initialize the call before it executed it, and the call may be "
                 "part "
@@ -248,7 +249,7 @@ ffi::Error execute(std::int32_t device, ffi::RemainingArgs args, ffi::RemainingR
                 std::string(request));
     Launch launch(args, rets);
     if (!launch.read(layouts, device))
-        return failed(ATTNSMITH_FAILED,
+        return failed(ATTNSMITH_CODE_FAILED,
                       "the layouts are not those of the buffers: the program is of another version of "
                       "attnsmith, or was "
                       "partitioned, which jax.shard_map does instead");

@@ -91,7 +91,7 @@ void raise(PyObject* error, attnsmith_code code, attnsmith_error* of_library) {
 struct Launcher {
     PyObject ob_base;
     decltype(&attnsmith_launch) launch;
-    decltype(&attnsmith_launch_at) launch_at;
+    decltype(&attnsmith_call_launch_at) launch_at;
     const attnsmith_call* call;
     PyObject* keeper;          // frees the call
     PyObject* current_stream;  // a function
@@ -111,7 +111,7 @@ PyType_Slot kLauncherSlots[] = {{Py_tp_new, reinterpret_cast<void*>(refuse_new)}
 PyType_Spec kLauncherType = {"attnsmith._native.Launcher", sizeof(Launcher), 0, Py_TPFLAGS_DEFAULT,
                              kLauncherSlots};
 
-// launcher(addresses of attnsmith_launch and attnsmith_launch_at, of the call, keeper, current_stream,
+// launcher(addresses of attnsmith_launch and attnsmith_call_launch_at, of the call, keeper, current_stream,
 // error).
 PyObject* launcher(PyObject*, PyObject* arguments) {
     PyObject* given[6];

@@ -51,7 +51,7 @@ class Layout {
 // Of libattnsmith, by their addresses.
 struct Library {
     decltype(&attnsmith_bind) bind = nullptr;
-    decltype(&attnsmith_launch_at) launch_at = nullptr;
+    decltype(&attnsmith_call_launch_at) launch_at = nullptr;
     decltype(&attnsmith_call_free) call_free = nullptr;
     decltype(&attnsmith_error_free) error_free = nullptr;
 };

@@ -16,13 +16,14 @@ typedef struct attnsmith_torch_functions {
     size_t size;
     void* torch_library; /* from dlopen: libtorch_cpu.so, which has what libtorch.hpp declares */
     void* cuda_library;  /* libtorch_cuda.so */
-    /* attnsmith_bind, attnsmith_launch_at, attnsmith_call_free and attnsmith_error_free. */
+    /* attnsmith_bind, attnsmith_call_launch_at, attnsmith_call_free and attnsmith_error_free. */
     attnsmith_code (*bind)(const attnsmith_kernel*, const attnsmith_tensors*, const attnsmith_batch*,
-                           const attnsmith_workspace*, attnsmith_call**, attnsmith_error**);
+                           const attnsmith_workspace*, attnsmith_call**,
+                           attnsmith_error**) ATTNSMITH_NOEXCEPT;
     attnsmith_code (*launch_at)(const attnsmith_call*, const attnsmith_tensor_addresses*, void* stream,
-                                attnsmith_error**);
-    void (*call_free)(attnsmith_call*);
-    void (*error_free)(attnsmith_error*);
+                                attnsmith_error**) ATTNSMITH_NOEXCEPT;
+    void (*call_free)(attnsmith_call*) ATTNSMITH_NOEXCEPT;
+    void (*error_free)(attnsmith_error*) ATTNSMITH_NOEXCEPT;
     int (*is_capturing)(void* stream, int* status); /* cuStreamIsCapturing of the CUDA driver */
     /* Of Python. */
     void (*increment)(void*);

@@ -61,8 +61,8 @@ bool serve(const Library& library, const CallArguments& arguments, void* stream)
         if (const View* const view = parameter.is_tensor() ? arguments.tensor(parameter.place) : nullptr)
             filled.point(parameter.place, view->data);
     const LibraryFunctions& call = library.call;
-    return recipe->launch({call.bind, call.launch_at, call.call_free, call.error_free}, filled, *workspace,
-                          stream);
+    return recipe->launch({call.bind, call.call_launch_at, call.call_free, call.error_free}, filled,
+                          *workspace, stream);
 }
 
 void prepare_and_run(const Library& library, const CallArguments& arguments, void* stream) {
@@ -72,9 +72,9 @@ void prepare_and_run(const Library& library, const CallArguments& arguments, voi
     const Kernel kernel = all.kernels.get(library, arguments.device, problem.request);
     attnsmith_error* error = nullptr;
     std::size_t bytes = 0;
-    library.check(library.call.workspace_bytes(kernel.get(), problem.sequences, problem.q_tokens,
-                                               problem.batch.max_kv_len, &bytes, &error),
-                  error);
+    const attnsmith_workspace_bounds bounds{sizeof bounds, problem.sequences, problem.q_tokens,
+                                            problem.batch.max_kv_len};
+    library.check(library.call.kernel_workspace_bytes(kernel.get(), &bounds, &bytes, &error), error);
     const auto workspace = all.workspaces.at_least(library, all.recipes, arguments.device, stream, bytes);
     attnsmith_code code = ATTNSMITH_OK;
     {
@@ -92,7 +92,8 @@ void merge(const Library& library, const CallArguments& arguments, void* stream)
     const Merge problem(arguments);
     const Kernel kernel = state().kernels.get(library, arguments.device, problem.request);
     attnsmith_error* error = nullptr;
-    library.check(library.call.run_merge(kernel.get(), &problem.tensors, stream, &error), error);
+    library.check(library.call.run_merge(kernel.get(), &problem.tensors, nullptr, nullptr, stream, &error),
+                  error);
 }
 
 void run(const Functions& ffi, const Function& function, const Any* given, std::int32_t count) {

@@ -22,7 +22,7 @@ EnvironmentMemory& environment_memory() {
     return *all;
 }
 
-// attnsmith_memory_allocate, on the thread of the call, whose allocator it is.
+// attnsmith_allocate_fn, on the thread of the call, whose allocator it is.
 void* allocate_tensor(void*, std::size_t bytes, std::int32_t device) {
     auto shape = static_cast<std::int64_t>(bytes);
     attnsmith_dl_tensor prototype{};
@@ -59,8 +59,9 @@ attnsmith_buffer* zeroed_buffer(const Library& library, attnsmith_runtime* runti
                                 std::size_t bytes, attnsmith_code& code, attnsmith_error*& error) {
     static constexpr std::array<char, ATTNSMITH_WORKSPACE_ZEROED_BYTES> kZeros{};
     attnsmith_buffer* buffer = nullptr;
-    code = library.call.allocate(runtime, device, bytes, &buffer, &error);
-    if (code == ATTNSMITH_OK) code = library.call.upload(buffer, kZeros.data(), kZeros.size(), 0, &error);
+    code = library.call.buffer_allocate(runtime, device, bytes, &buffer, &error);
+    if (code == ATTNSMITH_OK)
+        code = library.call.buffer_upload(buffer, kZeros.data(), kZeros.size(), 0, &error);
     if (code == ATTNSMITH_OK) return buffer;
     library.call.buffer_free(buffer);
     return nullptr;
@@ -94,8 +95,8 @@ attnsmith_buffer* Workspaces::allocate(const Library& library, std::int32_t devi
     if (functions()->TVMFFIEnvGetDLPackManagedTensorAllocator() != nullptr) {
         if (of_environment_ == nullptr) {
             attnsmith_runtime_options options{};
-            options.allocate = allocate_tensor;
-            options.free = free_tensor;
+            options.allocate_memory = allocate_tensor;
+            options.release_memory = free_tensor;
             options.no_cache = 1;
             of_environment_ = library.new_runtime(options);
         }

@@ -99,9 +99,9 @@ attnsmith_runtime* Library::new_runtime(attnsmith_runtime_options options) const
 void Library::check(attnsmith_code code, attnsmith_error* const& error) const {
     if (code == ATTNSMITH_OK) return;
     Failure failure{"RuntimeError", "attnsmith failed, and could not say why"};
-    if (code == ATTNSMITH_INVALID_REQUEST) failure.kind = "ValueError";
-    if (code == ATTNSMITH_UNSUPPORTED) failure.kind = "NotImplementedError";
-    if (code == ATTNSMITH_OUT_OF_MEMORY) failure.kind = "MemoryError";
+    if (code == ATTNSMITH_CODE_INVALID_REQUEST) failure.kind = "ValueError";
+    if (code == ATTNSMITH_CODE_UNSUPPORTED) failure.kind = "NotImplementedError";
+    if (code == ATTNSMITH_CODE_OUT_OF_MEMORY) failure.kind = "MemoryError";
     if (error != nullptr) failure.message = call.error_message(error);
     call.error_free(error);
     throw failure;

@@ -8,10 +8,10 @@
 namespace attnsmith::tvm_ffi {
 
 // f(name): attnsmith_name of the C ABI.
-#define ATTNSMITH_LIBRARY_FUNCTIONS(f)                                                                     \
-    f(abi_version) f(runtime_create) f(parse_request) f(prepare) f(kernel_free) f(workspace_bytes) f(bind) \
-        f(launch_at) f(call_free) f(run) f(run_merge) f(allocate) f(upload) f(buffer_data) f(buffer_bytes) \
-            f(buffer_free) f(error_code) f(error_message) f(error_free)
+#define ATTNSMITH_LIBRARY_FUNCTIONS(f)                                                                    \
+    f(abi_version) f(runtime_create) f(parse_request) f(prepare) f(kernel_free) f(kernel_workspace_bytes) \
+        f(bind) f(call_launch_at) f(call_free) f(run) f(run_merge) f(buffer_allocate) f(buffer_upload)    \
+            f(buffer_data) f(buffer_bytes) f(buffer_free) f(error_code) f(error_message) f(error_free)
 
 struct LibraryFunctions {
 #define ATTNSMITH_MEMBER(name) decltype(&attnsmith_##name) name = nullptr;

@@ -9,7 +9,7 @@ from typing import Any, Dict, Tuple, Type, get_args
 
 from .. import words
 
-ABI_VERSION = 2
+ABI_VERSION = 1
 OK = 0
 CURRENT_DEVICE = -1
 
@@ -24,6 +24,8 @@ LOG_LEVELS = ("default", *get_args(words.LogLevel))  # by their numbers
 
 Log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 Progress = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int32, c_int32)
+Waiting = CFUNCTYPE(c_int32, c_void_p, c_char_p)
+ShouldStop = CFUNCTYPE(c_int32, c_void_p)
 MemoryAllocate = CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_int32)
 MemoryFree = CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_int32)
 
@@ -80,18 +82,20 @@ ON_MISSES = ("default", *get_args(words.OnMiss))
 
 class RuntimeOptions(Sized):
     _fields_ = [("cache_dirs", POINTER(c_char_p)), ("cache_dir_count", c_size_t), ("nvrtc_path", c_char_p),
-                ("driver_path", c_char_p), ("keep_source_dir", c_char_p), ("log", Log), ("log_user", c_void_p),
+                ("driver_path", c_char_p), ("keep_source_dir", c_char_p), ("log_line", Log), ("log_user", c_void_p),
                 ("log_level", c_int32), ("no_cache", c_int32), ("compile_threads", c_int32), ("toolchain", c_int32),
                 ("cache_max_bytes", c_int64), ("cache_trust", c_int32), ("no_cache_source", c_int32),
                 ("tuning_files", POINTER(c_char_p)), ("tuning_file_count", c_size_t), ("record_file", c_char_p),
-                ("on_miss", c_int32), ("reserved", c_int32), ("allocate", MemoryAllocate), ("free", MemoryFree),
+                ("on_miss", c_int32), ("reserved", c_int32), ("allocate_memory", MemoryAllocate),
+                ("release_memory", MemoryFree),
                 ("memory_user", c_void_p), ("trust_key_files", POINTER(c_char_p)), ("trust_key_file_count", c_size_t),
                 ("sign_key_file", c_char_p), ("push_compiled", c_int32), ("reserved_2", c_int32)]
 
 
 class PrewarmOptions(Sized):
     _fields_ = [("progress", Progress), ("progress_user", c_void_p), ("jobs", c_int32), ("reserved", c_int32),
-                ("push", c_int32), ("no_compile", c_int32)]
+                ("push", c_int32), ("no_compile", c_int32), ("waiting", Waiting), ("waiting_user", c_void_p),
+                ("should_stop", ShouldStop), ("stop_user", c_void_p)]
 
 
 TENSOR_FIELDS = ("q", "k", "v", "o", "lse", "sinks", "alibi_slopes", "q_pe", "kpe", "k_scale", "v_scale")
@@ -139,6 +143,10 @@ class Workspace(Sized):
     _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
 
 
+class WorkspaceBounds(Sized):
+    _fields_ = _all(c_int64, "batch", "q_tokens", "max_kv_len")
+
+
 class TensorAddresses(Sized):
     _fields_ = _all(c_void_p, *TENSOR_FIELDS)
 
@@ -156,6 +164,8 @@ PLAIN: "dict[str, tuple[Any, tuple[Any, ...]]]" = {
     "attnsmith_features": (c_char_p, ()),
     "attnsmith_error_message": (c_char_p, (_handle,)),
     "attnsmith_error_details": (c_char_p, (_handle,)),
+    "attnsmith_error_field": (c_char_p, (_handle,)),
+    "attnsmith_error_driver_code": (c_int32, (_handle,)),
     "attnsmith_error_free": (None, (_handle,)),
     "attnsmith_string_free": (None, (c_void_p,)),
     "attnsmith_runtime_free": (None, (_handle,)),
@@ -165,6 +175,9 @@ PLAIN: "dict[str, tuple[Any, tuple[Any, ...]]]" = {
     "attnsmith_kernel_device": (c_int32, (_handle,)),
     "attnsmith_kernel_set_free": (None, (_handle,)),
     "attnsmith_kernel_set_size": (c_size_t, (_handle,)),
+    "attnsmith_kernel_set_kernel": (c_void_p, (_handle, c_size_t)),
+    "attnsmith_kernel_set_device": (c_int32, (_handle,)),
+    "attnsmith_workspace_zeroed_bytes": (c_size_t, ()),
     "attnsmith_call_free": (None, (_handle,)),
     "attnsmith_kept_free": (None, (_handle,)),
     "attnsmith_buffer_data": (c_void_p, (_handle,)),
@@ -177,8 +190,9 @@ CHECKED: "dict[str, tuple[Any, ...]]" = {
     "attnsmith_parse_request": (c_char_p, _struct, _struct),
     "attnsmith_request_json": (_struct, _struct, _out),
     "attnsmith_model_json": (c_char_p, c_char_p, _out),
-    "attnsmith_coverage_json": (c_char_p, c_char_p, _out),
-    "attnsmith_recorded_json": (c_char_p, c_char_p, _out),
+    "attnsmith_request_coverage_json": (c_char_p, _out),
+    "attnsmith_model_coverage_json": (c_char_p, c_char_p, _out),
+    "attnsmith_recorded_coverage_json": (c_char_p, c_char_p, _out),
     "attnsmith_plan_json": (_handle, _struct, _struct, c_int32, _out),
     "attnsmith_prewarm": (_handle, _struct, c_size_t, _struct, c_size_t, _struct, _out),
     "attnsmith_cache": (_handle, c_char_p, c_char_p, _out),
@@ -187,16 +201,17 @@ CHECKED: "dict[str, tuple[Any, ...]]" = {
     "attnsmith_pending_kernel": (_handle, _out),
     "attnsmith_kernel_spec": (_handle, _struct),
     "attnsmith_kernel_plan_json": (_handle, _out),
-    "attnsmith_workspace_bytes": (_handle, c_int64, c_int64, c_int64, _out),
+    "attnsmith_kernel_workspace_bytes": (_handle, _struct, _out),
     "attnsmith_prepare_set": (_handle, _struct, c_int32, _out),
     "attnsmith_kernel_set_pick": (_handle, _struct, _out),
-    "attnsmith_kernel_set_workspace_bytes": (_handle, c_int64, c_int64, c_int64, _out),
+    "attnsmith_kernel_set_spec": (_handle, _struct),
+    "attnsmith_kernel_set_workspace_bytes": (_handle, _struct, _out),
     "attnsmith_bind": (_handle, _struct, _struct, _struct, _out),
-    "attnsmith_bind_merge": (_handle, _struct, _out),
+    "attnsmith_bind_merge": (_handle, _struct, _struct, _struct, _out),
     "attnsmith_bind_append": (_handle, _struct, _struct, _struct, _out),
     "attnsmith_bind_top_k": (_handle, _struct, _struct, _struct, _out),
     "attnsmith_launch": (_handle, c_void_p),
-    "attnsmith_launch_at": (_handle, _struct, c_void_p),
+    "attnsmith_call_launch_at": (_handle, _struct, c_void_p),
     "attnsmith_call_keep_alive": (_handle, _out),
     "attnsmith_call_copy_status": (_handle, c_void_p, c_void_p),
     "attnsmith_call_status": (_handle, c_void_p, _out),
@@ -204,13 +219,14 @@ CHECKED: "dict[str, tuple[Any, ...]]" = {
     "attnsmith_call_describe": (_handle, _out),
     "attnsmith_call_synchronize": (_handle, c_void_p),
     "attnsmith_run": (_handle, _struct, _struct, _struct, c_void_p),
-    "attnsmith_run_merge": (_handle, _struct, c_void_p),
+    "attnsmith_run_merge": (_handle, _struct, _struct, _struct, c_void_p),
     "attnsmith_run_append": (_handle, _struct, _struct, _struct, c_void_p),
     "attnsmith_run_top_k": (_handle, _struct, _struct, _struct, c_void_p),
-    "attnsmith_allocate": (_handle, c_int32, c_size_t, _out),
-    "attnsmith_upload": (_handle, c_void_p, c_size_t, c_size_t),
-    "attnsmith_download": (_handle, c_void_p, c_size_t, c_size_t),
+    "attnsmith_buffer_allocate": (_handle, c_int32, c_size_t, _out),
+    "attnsmith_buffer_upload": (_handle, c_void_p, c_size_t, c_size_t),
+    "attnsmith_buffer_download": (_handle, c_void_p, c_size_t, c_size_t),
     "attnsmith_synchronize": (_handle, c_void_p),
+    "attnsmith_workspace_clear": (_handle, _struct, c_void_p, c_int32),
 }
 
 
@@ -239,6 +255,7 @@ STRUCTS = {
     "attnsmith_append_tensors": AppendTensors,
     "attnsmith_top_k_tensors": TopKTensors,
     "attnsmith_workspace": Workspace,
+    "attnsmith_workspace_bounds": WorkspaceBounds,
     "attnsmith_tensor_addresses": TensorAddresses,
 }
 

@@ -27,7 +27,8 @@ def _candidates() -> Iterator[str]:
     yield from (str(file) for file in sorted(_PACKAGE.glob("libattnsmith.so*")))
     from importlib import metadata  # importing it takes 13 ms; attnsmith takes 29 ms without it
     try:
-        yield f"libattnsmith.so.{'.'.join(metadata.version('attnsmith').split('.')[:2])}"
+        major, minor = metadata.version("attnsmith").split(".")[:2]
+        yield f"libattnsmith.so.{major if major != '0' else f'0.{minor}'}"
     except metadata.PackageNotFoundError:  # used from its source folder
         pass
     yield "libattnsmith.so"

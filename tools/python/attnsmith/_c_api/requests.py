@@ -201,7 +201,7 @@ def compute_capabilities(sm: Any) -> List[int]:
             raise InvalidRequest("sm", "an empty list", accepted)
     request = {"op": "merge", "head_dim_vo": 64, "q_heads": 1, "sm": given}  # any that is valid
     opened = library()
-    covered = opened.json(opened.functions.attnsmith_coverage_json, None, json.dumps(request).encode())
+    covered = opened.json(opened.functions.attnsmith_request_coverage_json, json.dumps(request).encode())
     for warning in covered["warnings"]:
         reports.warn(warning["text"])
     found: List[int] = covered["attentions"][0]["request"]["sm"]

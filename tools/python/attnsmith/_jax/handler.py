@@ -19,7 +19,7 @@ _BESIDE = pathlib.Path(__file__).resolve().parents[1] / "libattnsmith_jax.so"
 _REMEDY = ("this attnsmith was built where JAX was not: build its wheel with the headers of this jaxlib, pip install . "
            "-C cmake.define.ATTNSMITH_XLA_INCLUDE=\"$(python -c 'import jax; print(jax.ffi.include_dir())')\", or set "
            "ATTNSMITH_JAX_LIBRARY to the libattnsmith_jax.so of a build")
-_FAILED = 8  # ATTNSMITH_FAILED
+_FAILED = 8  # ATTNSMITH_CODE_FAILED
 _CODES = {"invalid_request": 1, "unsupported": 2, "compile_error": 3, "driver_error": 4, "library_missing": 5,
           "cache_error": 6, "out_of_memory": 7, "kernel_missing": 9}
 
