@@ -24,11 +24,17 @@ struct KeyBounds {
     // Tokens: a query sees the keys of its own chunk only. Chunks begin at multiples of it; 0: there are
     // none.
     Divisor attention_chunk;
+    // Tokens: a query sees the keys up to the end of its block, instead of window_right. Blocks begin at
+    // multiples of it; 0: there are none.
+    Divisor causal_block;
 
     // What the query at a position sees of `kv_len` keys. The last query is at position kv_len - 1; those
     // before the first key have negative positions.
     ATTNSMITH_HOST_DEVICE KeyInterval seen_from(int32 at, int32 kv_len) const {
-        KeyInterval keys{larger(at - window_left, 0), smaller(at + window_right + 1, kv_len)};
+        KeyInterval keys{larger(at - window_left, 0), at + window_right + 1};
+        // A query at a negative position is in a block that ends before the first key.
+        if (causal_block > 0) keys.end = at < 0 ? 0 : at - at % causal_block + causal_block;
+        keys.end = smaller(keys.end, kv_len);
         if (attention_chunk > 0) {
             // A query at a negative position is in a chunk that has no key.
             const int32 chunk_first = at - larger(at, 0) % attention_chunk;

@@ -16,7 +16,8 @@ std::int32_t window_or_none(const std::optional<std::int64_t>& window) {
 abi::KeyBounds bounds_of(const AttentionSpec& spec) {
     return {.window_left = window_or_none(spec.window_left),
             .window_right = spec.mask == Mask::causal ? 0 : window_or_none(spec.window_right),
-            .attention_chunk = abi::divisor_of(static_cast<std::int32_t>(spec.attention_chunk.value_or(0)))};
+            .attention_chunk = abi::divisor_of(static_cast<std::int32_t>(spec.attention_chunk.value_or(0))),
+            .causal_block = abi::divisor_of(static_cast<std::int32_t>(spec.causal_block.value_or(0)))};
 }
 
 std::string_view to_string(MaskClass mask) {
@@ -48,7 +49,10 @@ KeyWork key_work(const abi::KeyBounds& bounds, std::int64_t q_len, std::int64_t 
         q_len = std::min<std::int64_t>(q_len, bounds.attention_chunk);
     }
     work.keys = kv_len;
-    if (bounds.window_right == 0) work.keys = std::max<std::int64_t>(1, work.keys - q_len / 2);
+    if (bounds.window_right == 0) {
+        const std::int64_t hidden = q_len - std::min<std::int64_t>(q_len, bounds.causal_block);
+        work.keys = std::max<std::int64_t>(1, work.keys - hidden / 2);
+    }
     if (left && right)
         work.keys = std::min(work.keys, std::int64_t{bounds.window_left} + bounds.window_right + 1 +
                                             std::min(q_len, kTokensOfATile));

@@ -43,6 +43,7 @@ void random_scores(Case& test, Random& random) {
     if (chance(random, 0.35)) spec.window_left = pick(random, windows);
     if (spec.mask == Mask::full && chance(random, 0.3)) spec.window_right = pick(random, windows);
     if (chance(random, 0.2)) spec.attention_chunk = 1 + pick(random, windows);
+    if (spec.mask == Mask::causal && chance(random, 0.2)) spec.causal_block = 1 + pick(random, windows);
     if (chance(random, 0.25)) spec.softcap = random.uniform(2.0, 60.0);
     if (chance(random, 0.25)) spec.scale = random.uniform(0.02, 0.2);
     spec.alibi = chance(random, 0.2);

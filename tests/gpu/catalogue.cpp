@@ -163,6 +163,7 @@ Catalogue make_catalogue(const std::string& models, std::uint64_t seed) {
     add_lengths(catalogue);
     add_masks(catalogue);
     add_chunks(catalogue);
+    add_causal_blocks(catalogue);
     add_scores(catalogue);
     add_storage(catalogue);
     add_strides(catalogue);

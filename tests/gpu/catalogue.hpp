@@ -40,36 +40,37 @@ using Catalogue = std::vector<TestCase>;
 // The whole suite. `models` is a folder of config.json files; `seed` draws the cases of the group "fuzz".
 Catalogue make_catalogue(const std::string& models, std::uint64_t seed);
 
-void add_dims(Catalogue& catalogue);          // every head dim and dtype
-void add_heads(Catalogue& catalogue);         // ratios of query heads to key/value heads
-void add_lengths(Catalogue& catalogue);       // odd lengths, empty sequences
-void add_masks(Catalogue& catalogue);         // causal, windows
-void add_chunks(Catalogue& catalogue);        // attention_chunk
-void add_scores(Catalogue& catalogue);        // softcap, sinks, ALiBi, all together
-void add_storage(Catalogue& catalogue);       // dense, ragged, paged
-void add_strides(Catalogue& catalogue);       // views, alignment classes
-void add_split(Catalogue& catalogue);         // long KV, few queries
-void add_shares(Catalogue& catalogue);        // equal shares of keys, found on the device
-void add_extremes(Catalogue& catalogue);      // extreme logits and values
-void add_bounds(Catalogue& catalogue);        // one Call, many lengths
-void add_clamp(Catalogue& catalogue);         // lengths and page ids beyond their bounds
-void add_kernels(Catalogue& catalogue);       // every kernel that planning could choose, here or elsewhere
-void add_specials(Catalogue& catalogue);      // NaN, infinity, evicted keys, large equal logits
-void add_far(Catalogue& catalogue);           // elements more than 2^31 and 2^32 from a tensor's first
-void add_mla(Catalogue& catalogue);           // op mla: latent attention
-void add_fp8(Catalogue& catalogue);           // keys and values of 8 bits
-void add_token_scales(Catalogue& catalogue);  // likewise, whose tokens have scales of their own
-void add_bitwise(Catalogue& catalogue);       // consistency bitwise: equal bits, and right ones
-void add_merge(Catalogue& catalogue);         // op merge: its kernel against an fp64 merge
-void add_merged(Catalogue& catalogue);        // op merge after attention over parts of the keys
-void add_append(Catalogue& catalogue);        // op append: tokens into a cache, bit for bit
-void add_top_k(Catalogue& catalogue);         // op top_k: columns of the largest scores, bit for bit
-void add_precision(Catalogue& catalogue);     // O in fp32, precision high
-void add_input(Catalogue& catalogue);         // requests and tensors that must be refused
-void add_graphs(Catalogue& catalogue);        // CUDA graphs
-void add_serving(Catalogue& catalogue);       // one call for all layers, sets of kernels, graphs that stay
-void add_serving_loop(Catalogue& catalogue);  // continuous batching, by graphs captured once
-void add_concurrency(Catalogue& catalogue);   // threads, several runtimes, many launches
+void add_dims(Catalogue& catalogue);           // every head dim and dtype
+void add_heads(Catalogue& catalogue);          // ratios of query heads to key/value heads
+void add_lengths(Catalogue& catalogue);        // odd lengths, empty sequences
+void add_masks(Catalogue& catalogue);          // causal, windows
+void add_chunks(Catalogue& catalogue);         // attention_chunk
+void add_causal_blocks(Catalogue& catalogue);  // causal_block
+void add_scores(Catalogue& catalogue);         // softcap, sinks, ALiBi, all together
+void add_storage(Catalogue& catalogue);        // dense, ragged, paged
+void add_strides(Catalogue& catalogue);        // views, alignment classes
+void add_split(Catalogue& catalogue);          // long KV, few queries
+void add_shares(Catalogue& catalogue);         // equal shares of keys, found on the device
+void add_extremes(Catalogue& catalogue);       // extreme logits and values
+void add_bounds(Catalogue& catalogue);         // one Call, many lengths
+void add_clamp(Catalogue& catalogue);          // lengths and page ids beyond their bounds
+void add_kernels(Catalogue& catalogue);        // every kernel that planning could choose, here or elsewhere
+void add_specials(Catalogue& catalogue);       // NaN, infinity, evicted keys, large equal logits
+void add_far(Catalogue& catalogue);            // elements more than 2^31 and 2^32 from a tensor's first
+void add_mla(Catalogue& catalogue);            // op mla: latent attention
+void add_fp8(Catalogue& catalogue);            // keys and values of 8 bits
+void add_token_scales(Catalogue& catalogue);   // likewise, whose tokens have scales of their own
+void add_bitwise(Catalogue& catalogue);        // consistency bitwise: equal bits, and right ones
+void add_merge(Catalogue& catalogue);          // op merge: its kernel against an fp64 merge
+void add_merged(Catalogue& catalogue);         // op merge after attention over parts of the keys
+void add_append(Catalogue& catalogue);         // op append: tokens into a cache, bit for bit
+void add_top_k(Catalogue& catalogue);          // op top_k: columns of the largest scores, bit for bit
+void add_precision(Catalogue& catalogue);      // O in fp32, precision high
+void add_input(Catalogue& catalogue);          // requests and tensors that must be refused
+void add_graphs(Catalogue& catalogue);         // CUDA graphs
+void add_serving(Catalogue& catalogue);        // one call for all layers, sets of kernels, graphs that stay
+void add_serving_loop(Catalogue& catalogue);   // continuous batching, by graphs captured once
+void add_concurrency(Catalogue& catalogue);    // threads, several runtimes, many launches
 void add_fuzz(Catalogue& catalogue, std::uint64_t seed);
 void add_models(Catalogue& catalogue, const std::string& folder);
 

@@ -366,7 +366,12 @@ double scale_of(const AttentionSpec& spec) {
 KeyRange attended_keys(const AttentionSpec& spec, const SequenceLengths& lengths, std::int64_t query) {
     const std::int64_t position = query + lengths.kv - lengths.q;
     KeyRange keys{0, lengths.kv - 1};
-    if (spec.mask == Mask::causal) keys.last = std::min(keys.last, position);
+    if (spec.mask == Mask::causal) {
+        // A block's last key; one at a negative position has none.
+        const std::int64_t block = spec.causal_block.value_or(1);
+        const std::int64_t last = position >= 0 ? (position / block + 1) * block - 1 : -1;
+        keys.last = std::min(keys.last, last);
+    }
     if (spec.window_left) keys.first = std::max(keys.first, position - *spec.window_left);
     if (spec.window_right) keys.last = std::min(keys.last, position + *spec.window_right);
     if (const std::optional<std::int64_t> chunk = spec.attention_chunk) {

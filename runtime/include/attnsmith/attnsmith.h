@@ -263,6 +263,9 @@ typedef struct attnsmith_spec {
     int64_t rotary_dim;   /* op append: first columns of a head that are rotated, even; 0: all that can be */
     double rope_factor;   /* op append: what cosines and sines of frequencies are multiplied by; 0: 1 */
     double norm_eps;      /* op append: what RMS norms add to the mean of squares, above 0; 0: 1e-6 */
+    /* Tokens of a block, with a causal mask: a query sees the keys up to the end of its own block; 0: up to its
+     * own key. */
+    int64_t causal_block;
 } attnsmith_spec;
 
 /* The sizes to plan for (attnsmith::PlanSizes). They are no limits: a kernel that was planned for one size is

@@ -55,6 +55,11 @@ struct AttentionSpec {
     // as the mask and its windows let it. Absent: all of them; 0 is refused, as a chunk that holds nothing.
     std::optional<std::int64_t> attention_chunk{};
 
+    // Tokens, from 1, with a causal mask: query i (in that alignment) sees the keys up to the end of its own
+    // block, j < (floor(i / B) + 1) * B, as block diffusion models and frame-causal video models do. Windows
+    // and chunks limit it as usual. Absent, 0 or 1: the mask ends at the query's own key.
+    std::optional<std::int64_t> causal_block{};
+
     // The factor on q k^T, above 0. Absent it is 1 / sqrt(head_dim_qk), but op mla, for which no default is
     // right, refuses a request without it.
     std::optional<double> scale{};

@@ -78,6 +78,23 @@ constexpr RequestField chunk_field(std::string_view name, std::string_view help)
     return field;
 }
 
+// Longer blocks than the longest sequence have the same keys as one of its length.
+void check_causal_block(AttentionRequest& request, std::string_view field) {
+    auto& block = request.spec.causal_block;
+    if (block == 0) block.reset();  // a C struct's, and other languages', word for none
+    if (block && *block < 1)
+        throw InvalidRequest(std::string(field), std::to_string(*block),
+                             "a number of tokens from 1; nothing or 0 for a mask that ends at each query");
+    if (block) block = std::min(*block, kMaxLength);
+}
+
+constexpr RequestField causal_block_field(std::string_view name, std::string_view help) {
+    RequestField field = value_field<&Spec::causal_block, &CSpec::causal_block, as_optional_integer>(
+        FieldType::integer, name, help);
+    field.check = check_causal_block;
+    return field;
+}
+
 // Beside a model it asks for the model's appends. It says nothing of the model's attentions.
 constexpr RequestField slots_field(std::string_view name, std::string_view help) {
     RequestField field = word_field<&Spec::slots, &CSpec::slots, kSlotsWords>(name, help);
@@ -115,6 +132,9 @@ constexpr RequestField kFields[] = {
         "window_right", "keys seen after the query's own (default: all)"),
     chunk_field("attention_chunk",
                 "tokens, from 1: a query sees the keys of its own chunk alone (default: of all chunks)"),
+    causal_block_field(
+        "causal_block",
+        "tokens, from 1: a query of a causal mask sees its whole block (default: up to itself)"),
     factor_field<&Spec::scale, &CSpec::scale>(
         "scale", "factor on q k^T (default 1/sqrt(head_dim_qk); op mla has none)"),
     factor_field<&Spec::softcap, &CSpec::softcap>(

@@ -93,7 +93,13 @@ struct Row {
 
 bool sees(const AttentionSpec& spec, std::int64_t i, std::int64_t j) {
     const std::int64_t ahead = j - i;
-    if (spec.mask == Mask::causal && ahead > 0) return false;
+    if (spec.mask == Mask::causal) {
+        const auto block_of = [&](std::int64_t position) {
+            return std::floor(static_cast<long double>(position) /
+                              static_cast<long double>(spec.causal_block.value_or(1)));
+        };
+        if (block_of(j) > block_of(i)) return false;
+    }
     if (spec.window_left && -ahead > *spec.window_left) return false;
     if (spec.window_right && ahead > *spec.window_right) return false;
     if (!spec.attention_chunk) return true;
@@ -236,6 +242,19 @@ TEST_CASE("the reference agrees with a brute force over all features", "[check]"
             }
         }
     }
+}
+
+TEST_CASE("a query of a causal mask sees its whole block", "[check]") {
+    AttentionSpec spec = small_spec(DType::fp16);
+    spec.mask = Mask::causal;
+    for (const std::int64_t block : {1, 2, 64, 100, 1000}) {
+        spec.causal_block = block;
+        expect_brute_force(make_problem(spec, {{9, 4}, {70, 130}, {1, 64}, {1, 65}, {3, 0}}));
+    }
+    spec.causal_block = 4;
+    CHECK(attended_keys(spec, {4, 12}, 0).last == 11);  // position 8 begins the third block
+    CHECK(attended_keys(spec, {5, 12}, 0).last == 7);
+    CHECK(attended_keys(spec, {9, 4}, 4).count() == 0);  // position -1 is in a block before the keys
 }
 
 TEST_CASE("a query sees its own chunk, whatever its length", "[check]") {

@@ -29,13 +29,13 @@ using namespace attnsmith;
 namespace {
 
 struct Mask {
-    std::optional<int> left, right, chunk;
+    std::optional<int> left, right, chunk, block;
     int q_len = 1, kv_len = 1, group = 1;
 
     abi::AttentionArguments arguments() const {
         abi::AttentionArguments args{};
         args.bounds = {left.value_or(abi::kUnbounded), right.value_or(abi::kUnbounded),
-                       abi::divisor_of(chunk.value_or(0))};
+                       abi::divisor_of(chunk.value_or(0)), abi::divisor_of(block.value_or(0))};
         args.group = abi::divisor_of(group);
         args.splits = 1;
         return args;
@@ -51,7 +51,8 @@ struct Mask {
         const int at = token + kv_len - q_len;
         const auto chunk_of = [&](int i) { return (i >= 0 ? i : i - *chunk + 1) / *chunk; };
         if (left && key < at - *left) return false;
-        if (right && key > at + *right) return false;
+        if (block && (at < 0 || key / *block > at / *block)) return false;
+        if (!block && right && key > at + *right) return false;
         return !chunk || chunk_of(at) == chunk_of(key);
     }
 };
@@ -61,6 +62,7 @@ Mask random_mask(std::mt19937& random) {
     Mask mask;
     if (random() % 2) mask.left = up_to(40);
     if (random() % 2) mask.right = random() % 2 ? 0 : up_to(40);
+    if (mask.right == 0 && random() % 2) mask.block = 1 + up_to(random() % 2 ? 10 : 90);
     if (random() % 4) mask.chunk = 1 + up_to(random() % 2 ? 10 : 90);
     mask.q_len = 1 + up_to(70);
     mask.kv_len = up_to(90);
@@ -122,11 +124,26 @@ TEST_CASE("a tile reads no key that all its rows are denied, and masks where one
 
 TEST_CASE("a chunk at the ends of what positions can be does not overflow", "[device][mask]") {
     const int longest = 1 << 30;
-    Mask mask{.left = {}, .right = 0, .chunk = longest - 1, .q_len = 1, .kv_len = longest};
+    Mask mask{.left = {}, .right = 0, .chunk = longest - 1, .block = {}, .q_len = 1, .kv_len = longest};
     const KeyInterval last = visible_keys(mask.arguments(), mask.sequence(), 0);
     CHECK(last.first == longest - 1);
     CHECK(last.end == longest);
     mask.q_len = longest;
     mask.kv_len = 1;
     CHECK(visible_keys(mask.arguments(), mask.sequence(), 0).is_empty());
+}
+
+TEST_CASE("a causal block at the ends of what positions can be does not overflow", "[device][mask]") {
+    const int longest = 1 << 30;
+    for (const int block : {2, longest / 2 + 1, longest - 1, longest}) {
+        const Mask mask{.left = {}, .right = 0, .chunk = {}, .block = block, .q_len = 2, .kv_len = longest};
+        for (const int token : {0, 1}) {
+            const KeyInterval seen = visible_keys(mask.arguments(), mask.sequence(), token);
+            CHECK(seen.first == 0);
+            CHECK(seen.end == longest);
+        }
+        const Mask before{.left = {}, .right = 0, .chunk = {}, .block = block, .q_len = longest, .kv_len = 1};
+        CHECK(visible_keys(before.arguments(), before.sequence(), 0).is_empty());
+        CHECK(visible_keys(before.arguments(), before.sequence(), longest - 1).end == 1);
+    }
 }

@@ -14,7 +14,11 @@ namespace {
 constexpr std::int32_t kKeys = 23;
 
 bool sees(const AttentionSpec& spec, std::int64_t query, std::int64_t key) {
-    if (spec.mask == Mask::causal && key > query) return false;
+    const auto block_of = [&](std::int64_t i) {
+        const std::int64_t block = spec.causal_block.value_or(1);
+        return i >= 0 ? i / block : -1;
+    };
+    if (spec.mask == Mask::causal && block_of(key) > block_of(query)) return false;
     if (spec.window_left && key < query - *spec.window_left) return false;
     if (spec.window_right && key > query + *spec.window_right) return false;
     const auto chunk_of = [&](std::int64_t i) {
@@ -41,6 +45,11 @@ std::vector<AttentionSpec> masks() {
             with({.mask = Mask::causal, .attention_chunk = 7}),
             with({.mask = Mask::causal, .window_left = 4, .attention_chunk = 6}),
             with({.window_left = 9, .window_right = 9, .attention_chunk = 8}),
+            with({.mask = Mask::causal, .causal_block = 1}),
+            with({.mask = Mask::causal, .causal_block = 4}),
+            with({.mask = Mask::causal, .causal_block = 1000}),
+            with({.mask = Mask::causal, .window_left = 3, .causal_block = 5}),
+            with({.mask = Mask::causal, .attention_chunk = 6, .causal_block = 4}),
             with({.mask = Mask::causal, .attention_chunk = 1000})};
 }
 
@@ -80,6 +89,20 @@ TEST_CASE("a mask's class and sides", "[key_bounds]") {
     CHECK(sides_of({}) == 0);
     CHECK(sides_of({.mask = Mask::causal}) == 1);
     CHECK(sides_of({.window_left = 3, .window_right = 3}) == 2);
+}
+
+TEST_CASE("a causal block is a causal mask that hides less", "[key_bounds]") {
+    const AttentionSpec causal = with({.mask = Mask::causal});
+    AttentionSpec block = causal;
+    block.causal_block = 256;
+    block = with(block);
+    CHECK(mask_class(bounds_of(block)) == MaskClass::causal);
+    const auto keys = [](const AttentionSpec& spec, std::int64_t q_len) {
+        return key_work(bounds_of(spec), q_len, 4096).keys;
+    };
+    CHECK(keys(block, 4096) == keys(causal, 4096) + 128);
+    CHECK(keys(block, 256) == 4096);  // a block that is generated sees itself and all before it
+    CHECK(keys(block, 1) == keys(causal, 1));
 }
 
 TEST_CASE("a chunk is as much work as a sequence of its length", "[key_bounds]") {

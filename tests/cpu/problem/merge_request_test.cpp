@@ -66,6 +66,7 @@ TEST_CASE("what does not count for a merge is refused by name", "[merge][validat
         {"window_left", [](AttentionSpec& s) { s.window_left = 0; }},
         {"window_right", [](AttentionSpec& s) { s.window_right = 5; }},
         {"attention_chunk", [](AttentionSpec& s) { s.attention_chunk = 64; }},
+        {"causal_block", [](AttentionSpec& s) { s.causal_block = 64; }},
         {"scale", [](AttentionSpec& s) { s.scale = 1.0; }},
         {"softcap", [](AttentionSpec& s) { s.softcap = 30.0; }},
         {"alibi", [](AttentionSpec& s) { s.alibi = true; }},

@@ -88,14 +88,15 @@ TEST_CASE("every field reaches its place", "[request]") {
 }
 
 TEST_CASE("the least request, normalised", "[request]") {
-    CHECK(to_json(parse_request(kGood)) ==
-          R"({"op":"attention","dtype":"bf16","head_dim_qk":128,"head_dim_vo":128,"q_heads":32,"kv_heads":8,)"
-          R"("mask":"full","window_left":null,"window_right":null,"attention_chunk":null,)"
-          R"("scale":0.08838834764831843,"softcap":null,)"
-          R"("alibi":false,"sink":false,"lse":false,"kv":"dense","page_order":"NHD","page_size":0,)"
-          R"("index_dtype":"int32","alignment":16,"o_dtype":"bf16","kv_dtype":"bf16","kv_scale":"none",)"
-          R"("precision":"default","consistency":"default",)"
-          R"("batch":1,"q_len":1,"kv_len":1,"sm":[]})");
+    CHECK(
+        to_json(parse_request(kGood)) ==
+        R"({"op":"attention","dtype":"bf16","head_dim_qk":128,"head_dim_vo":128,"q_heads":32,"kv_heads":8,)"
+        R"("mask":"full","window_left":null,"window_right":null,"attention_chunk":null,"causal_block":null,)"
+        R"("scale":0.08838834764831843,"softcap":null,)"
+        R"("alibi":false,"sink":false,"lse":false,"kv":"dense","page_order":"NHD","page_size":0,)"
+        R"("index_dtype":"int32","alignment":16,"o_dtype":"bf16","kv_dtype":"bf16","kv_scale":"none",)"
+        R"("precision":"default","consistency":"default",)"
+        R"("batch":1,"q_len":1,"kv_len":1,"sm":[]})");
 }
 
 TEST_CASE("the output's type is that of the inputs unless it is given", "[request]") {

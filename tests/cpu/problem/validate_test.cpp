@@ -319,6 +319,29 @@ TEST_CASE("a page order needs pages", "[validate]") {
     CHECK(validate(spec, {}).spec.page_order == PageOrder::HND);
 }
 
+TEST_CASE("a causal block is from one token on, and belongs to a causal mask", "[validate]") {
+    AttentionSpec spec = good_spec();
+    spec.mask = Mask::causal;
+    for (const std::int64_t wrong : {std::int64_t{-1}, std::int64_t{-64}, kInt64Min}) {
+        spec.causal_block = wrong;
+        const InvalidRequest error = refused([&] { validate(spec, {}); });
+        CHECK(error.field() == "causal_block");
+    }
+    for (const std::int64_t none : {0, 1}) {  // as every causal mask
+        spec.causal_block = none;
+        CHECK_FALSE(validate(spec, {}).spec.causal_block);
+    }
+    spec.causal_block = 2;
+    CHECK(validate(spec, {}).spec.causal_block == 2);
+    spec.causal_block = kInt64Max;  // all blocks from the longest sequence on are one
+    CHECK(validate(spec, {}).spec.causal_block == kMaxLength);
+    spec.mask = Mask::full;
+    spec.causal_block = 64;
+    const InvalidRequest error = refused([&] { validate(spec, {}); });
+    CHECK(error.field() == "causal_block");
+    CHECK(contains(error.what(), "mask causal"));
+}
+
 TEST_CASE("a chunk is from one token on, and one past the longest sequence is none", "[validate]") {
     AttentionSpec spec{.head_dim_qk = 64, .q_heads = 8, .attention_chunk = 1};
     CHECK(validate(spec, {}).spec.attention_chunk == 1);

@@ -110,6 +110,7 @@ class _Attention(TypedDict, total=False):
     window_left: Optional[Integer]
     window_right: Optional[Integer]
     attention_chunk: Optional[Integer]
+    causal_block: Optional[Integer]
     scale: Optional[Number]
     softcap: Optional[Number]
     alibi: Optional[bool]
@@ -142,6 +143,8 @@ class Request(_Attention, _Choice, _Sizes, total=False):
         is window_left = W - 1.
     attention_chunk: tokens, from 1; a query sees the keys of its own chunk alone, of those that mask and windows let through: the
         query at position i sees key j only where i // attention_chunk == j // attention_chunk.
+    causal_block: tokens, from 1, with mask "causal"; a query sees the keys up to the end of its own block: the query at position i
+        sees key j only where j // causal_block <= i // causal_block.
     scale: of q k^T; 1 / sqrt(head_dim_qk) unless given. Op "mla" has no default: the model's head dims before W_UK was
         absorbed tell it.
     softcap: logits become softcap * tanh(logit / softcap); off unless given.
