@@ -70,7 +70,7 @@ struct layer {
 
 /* The graph of all layers. `status` is page-locked memory, which each launch of the graph writes. */
 static void* capture(const attnsmith_call* call, const struct layer* layers, uint32_t* status, void* stream) {
-    enum { THREAD_LOCAL = 1, NON_BLOCKING = 0 };
+    enum { THREAD_LOCAL = 1, NO_FLAGS = 0 };
     attnsmith_error* error = NULL;
     check_cuda(cuda.begin_capture(stream, THREAD_LOCAL), "cuStreamBeginCapture");
     for (int i = 0; i < LAYERS; ++i) { /* an engine's projections and MLPs come between */
@@ -83,12 +83,13 @@ static void* capture(const attnsmith_call* call, const struct layer* layers, uin
     check(attnsmith_call_copy_status(call, status, stream, &error), &error);
     void *graph = NULL, *executable = NULL;
     check_cuda(cuda.end_capture(stream, &graph), "cuStreamEndCapture");
-    check_cuda(cuda.instantiate(&executable, graph, NON_BLOCKING), "cuGraphInstantiate");
+    check_cuda(cuda.instantiate(&executable, graph, NO_FLAGS), "cuGraphInstantiate");
     check_cuda(cuda.destroy_graph(graph), "cuGraphDestroy");
     return executable;
 }
 
 int main(void) {
+    enum { NON_BLOCKING = 1, PORTABLE = 1 }; /* CU_STREAM_NON_BLOCKING, CU_MEMHOSTALLOC_PORTABLE */
     attnsmith_error* error = NULL;
     attnsmith_runtime* runtime = NULL;
     attnsmith_kernel* kernel = NULL;
@@ -103,9 +104,8 @@ int main(void) {
     check_cuda(cuda.init(0), "cuInit");
     check_cuda(cuda.retain(&context, device), "cuDevicePrimaryCtxRetain");
     check_cuda(cuda.push(context), "cuCtxPushCurrent");
-    check_cuda(cuda.create_stream(&stream, 1),
-               "cuStreamCreate"); /* it does not wait for the default stream */
-    check_cuda(cuda.allocate_host(&status, sizeof(uint32_t), 0), "cuMemHostAlloc");
+    check_cuda(cuda.create_stream(&stream, NON_BLOCKING), "cuStreamCreate");
+    check_cuda(cuda.allocate_host(&status, sizeof(uint32_t), PORTABLE), "cuMemHostAlloc");
 
     attnsmith_buffer* const queries = upload_filled(runtime, one_in_bf16, Q_VALUES);
     struct layer layers[LAYERS];

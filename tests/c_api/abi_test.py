@@ -18,7 +18,7 @@ import header_declarations
 TABLE = pathlib.Path(__file__).resolve().parent / "abi.txt"
 # What may stand before the name of one of ours in a demangled C++ symbol.
 OURS = re.compile(r"(typeinfo for |typeinfo name for |vtable for |VTT for |guard variable for |"
-                  r"(non-)?virtual thunk to )?attnsmith::")
+                  r"(non-)?virtual thunk to |std::optional<attnsmith::\w+> )?attnsmith::")
 
 
 def laid_out():

@@ -75,7 +75,7 @@ class Examples(unittest.TestCase):
         printed = self.output_of(program, self.folder / "cache")
         self.assertIn("the field options.compile_threads is wrong", printed)
         self.assertIn("the field device is wrong", printed)
-        self.assertRegex(printed, r'GPUs: \[\{"')
+        self.assertRegex(printed, r'GPUs: \[\s*\{')
         self.assertEqual(self.run_program(program).returncode, 2)
         printed = self.output_of(program, self.folder / "cache", FAKE_CUDA_DEVICES="0")
         self.assertIn("the driver gave 100", printed)  # CUDA_ERROR_NO_DEVICE
