@@ -1,11 +1,12 @@
 """Doxygen's input filter: the public headers' plain comments, with the marks by which Doxygen knows documentation.
 
 A comment in front of a declaration, or behind it on the same line, documents it; the comment that opens a file documents
-the file. The headers need no marks of Doxygen's for that: this filter prints a marked copy of one. Two rules save the
+the file. The headers need no marks of Doxygen's for that: this filter prints a marked copy of one. Three rules save the
 headers words that would say nothing new:
 
 - The comment of the first of several overloads in a row is that of all.
 - Moves and memberwise comparisons are left out, since they do what they always do.
+- Specialisations of a template are left out, since the template's comment is theirs; so are attributes.
 """
 
 import pathlib
@@ -19,6 +20,8 @@ OVERLOAD = re.compile(r"^\w[\w:*& ]*[ *&](?P<name>\w+)\(")
 SEVERAL = re.compile(r"^(?P<type>\s*[\w:]+\s+)(?P<names>\w+(?: = \w+)?(?:, \w+(?: = \w+)?)+);")
 ORDINARY = re.compile(r"^\s*(?:bool operator==\(const \w+&\) const = default|(\w+)\(\1&&\) noexcept|"
                       r"\w+& operator=\(\w+&&\) noexcept);$")
+SPECIALISATION = re.compile(r"(?:^//.*\n)*^template <>\n[^;]*;\n", re.MULTILINE)
+ATTRIBUTE = re.compile(r'\[\[\w+(?:\("[^"]*"\))?\]\] ?')
 CODE_INDENT = 3  # a comment's text that is indented by this much is code
 
 
@@ -90,6 +93,7 @@ def cxx(source):
             marked.extend("/// " + line for line in head + marked_text(block))
         block.clear()
 
+    source = ATTRIBUTE.sub("", SPECIALISATION.sub("", source))
     lines = joined([line for line in source.splitlines() if not ORDINARY.match(line)])
     for line in (part for whole in overloads(lines) for part in one_a_line(whole)):
         found = LINE.match(line)

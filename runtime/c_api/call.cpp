@@ -8,8 +8,8 @@ namespace attnsmith::c_api {
 namespace {
 
 // attnsmith_call_copy_status() hands out the kernels' own word.
-static_assert(std::uint32_t{ATTNSMITH_STATUS_Q_LEN_CLAMPED} == kStatusQueryLengthClamped);
-static_assert(std::uint32_t{ATTNSMITH_STATUS_KV_LEN_CLAMPED} == kStatusKeyLengthClamped);
+static_assert(std::uint32_t{ATTNSMITH_STATUS_Q_LEN_CLAMPED} == kStatusQLenClamped);
+static_assert(std::uint32_t{ATTNSMITH_STATUS_KV_LEN_CLAMPED} == kStatusKvLenClamped);
 static_assert(std::uint32_t{ATTNSMITH_STATUS_PAGE_OUT_OF_RANGE} == kStatusPageOutOfRange);
 static_assert(std::uint32_t{ATTNSMITH_STATUS_WORKSPACE_NOT_ZEROED} == kStatusWorkspaceNotZeroed);
 static_assert(std::uint32_t{ATTNSMITH_STATUS_SCALE_NOT_POSITIVE} == kStatusScaleNotPositive);
@@ -17,17 +17,6 @@ static_assert(std::uint32_t{ATTNSMITH_STATUS_SLOT_OUT_OF_RANGE} == kStatusSlotOu
 static_assert(std::uint32_t{ATTNSMITH_STATUS_POSITION_OUT_OF_RANGE} == kStatusPositionOutOfRange);
 static_assert(std::uint32_t{ATTNSMITH_STATUS_SLOT_WRITTEN_TWICE} == kStatusSlotWrittenTwice);
 static_assert(std::size_t{ATTNSMITH_WORKSPACE_ZEROED_BYTES} == kWorkspaceZeroedBytes);
-
-std::uint32_t bits_of(const CallStatus& status) {
-    return (status.q_len_clamped ? std::uint32_t{ATTNSMITH_STATUS_Q_LEN_CLAMPED} : 0) |
-           (status.kv_len_clamped ? std::uint32_t{ATTNSMITH_STATUS_KV_LEN_CLAMPED} : 0) |
-           (status.page_out_of_range ? std::uint32_t{ATTNSMITH_STATUS_PAGE_OUT_OF_RANGE} : 0) |
-           (status.workspace_not_zeroed ? std::uint32_t{ATTNSMITH_STATUS_WORKSPACE_NOT_ZEROED} : 0) |
-           (status.scale_not_positive ? std::uint32_t{ATTNSMITH_STATUS_SCALE_NOT_POSITIVE} : 0) |
-           (status.slot_out_of_range ? std::uint32_t{ATTNSMITH_STATUS_SLOT_OUT_OF_RANGE} : 0) |
-           (status.position_out_of_range ? std::uint32_t{ATTNSMITH_STATUS_POSITION_OUT_OF_RANGE} : 0) |
-           (status.slot_written_twice ? std::uint32_t{ATTNSMITH_STATUS_SLOT_WRITTEN_TWICE} : 0);
-}
 
 }  // namespace
 }  // namespace attnsmith::c_api
@@ -65,7 +54,7 @@ attnsmith_code attnsmith_call_status(const attnsmith_call* call, void* stream, s
     return guarded(error, [&] {
         const Call& of = required(call, "call").call;
         std::uint32_t& result = required(bits, "bits");
-        result = bits_of(of.status(stream_of(stream)));
+        result = of.status(stream_of(stream)).bits;
     });
 }
 

@@ -45,7 +45,7 @@ void add_fields(OwnedError& error) {
     } catch (const InvalidRequest& wrong) {
         error.field_text = valid_utf8(wrong.field());
     } catch (const DriverError& wrong) {
-        error.driver_code = wrong.code();
+        error.driver_code = wrong.driver_code();
     } catch (...) {  // has neither
     }
 }

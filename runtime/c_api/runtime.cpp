@@ -55,12 +55,13 @@ void read_allocator(const attnsmith_runtime_options& c, RuntimeOptions& options)
     }
     void* const user = c.memory_user;
     if (c.allocate_memory != nullptr) {
-        options.allocate = [allocate = c.allocate_memory, user](std::size_t bytes, int device) {
+        options.device_allocate = [allocate = c.allocate_memory, user](std::size_t bytes, int device) {
             return allocate(user, bytes, device);
         };
     }
     if (c.release_memory != nullptr) {
-        options.free = [release = c.release_memory, user](void* memory, std::size_t bytes, int device) {
+        options.device_free = [release = c.release_memory, user](void* memory, std::size_t bytes,
+                                                                 int device) {
             release(user, memory, bytes, device);
         };
     }
@@ -91,7 +92,7 @@ RuntimeOptions read_options(const attnsmith_runtime_options* given) {
                                          "a public key's file");
     options.sign_key_file = text_or_empty(c.sign_key_file);
     options.push_compiled = flag("options", "push_compiled", c.push_compiled);
-    check_reserved("options", c.reserved_2);
+    options.use_environment = !flag("options", "no_environment", c.no_environment);
     read_allocator(c, options);
     return options;
 }

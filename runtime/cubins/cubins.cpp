@@ -9,6 +9,7 @@
 
 #include "cubins/cubin_entry.hpp"
 #include "cubins/missing_kernel.hpp"
+#include "problem/error_details.hpp"
 
 namespace attnsmith::engine {
 namespace {
@@ -180,8 +181,8 @@ Obtained Cubins::obtain(const KernelSource& source, const Accept& accept, const 
         obtained = flights_.obtain(source.key, job);
     } catch (const LibraryMissing& missing) {
         if (!fetched || fetched->said.empty()) throw;
-        throw LibraryMissing(missing,
-                             fmt::format("no remote has the kernel: {}", fmt::join(fetched->said, "; ")));
+        throw problem::ErrorDetails::and_instead(
+            missing, fmt::format("no remote has the kernel: {}", fmt::join(fetched->said, "; ")));
     } catch (const NotCompiled&) {
         // Another process was at it, and went without the kernel: it may not have come to ask.
         if (!fetched) fetch();

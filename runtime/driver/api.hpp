@@ -15,14 +15,15 @@
 
 namespace attnsmith::driver {
 
+inline constexpr int kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE: the driver sees no GPU
+
 struct Table;  // driver/table.hpp, which includes <cuda.h>; for driver/*.cpp alone
 
 class Api {
   public:
     // Opens `path`, or where it is empty libcuda.so.1, libcuda.so and WSL's copy, and calls cuInit.
     // Throws LibraryMissing: nothing to open, only the toolkit's stub, or a driver older than CUDA 12.0.
-    // Throws DriverError: the driver is there but does not start; code 100 (CUDA_ERROR_NO_DEVICE) without a
-    // GPU.
+    // Throws DriverError: the driver is there but does not start; code kNoDevice without a GPU.
     static std::shared_ptr<const Api> open(const std::string& path = {});
 
     ~Api();

@@ -57,7 +57,7 @@ void DeviceMemory::allocate(int device) {
     void* const memory = allocator_->allocate(bytes_, device);
     if (memory == nullptr) {
         throw DriverError(
-            "RuntimeOptions::allocate", CUDA_ERROR_OUT_OF_MEMORY,
+            "RuntimeOptions::device_allocate", CUDA_ERROR_OUT_OF_MEMORY,
             "it gave no memory for " + std::to_string(bytes_) + " bytes on device " + std::to_string(device));
     }
     pointer_ = address_of(memory);
@@ -65,7 +65,8 @@ void DeviceMemory::allocate(int device) {
     free();
     std::ostringstream address;
     address << memory;
-    throw InvalidRequest("RuntimeOptions::allocate", "the address " + address.str(), "a multiple of 256");
+    throw InvalidRequest("RuntimeOptions::device_allocate", "the address " + address.str(),
+                         "a multiple of 256");
 }
 
 DeviceMemory::~DeviceMemory() { free(); }

@@ -17,8 +17,8 @@ namespace attnsmith::driver {
 
 // Whose memory it is; made of RuntimeOptions' functions, both of which are there.
 struct Allocator {
-    Allocate allocate;
-    Free free;
+    DeviceAllocate allocate;
+    DeviceFree free;
 };
 
 class DeviceMemory {

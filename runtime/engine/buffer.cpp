@@ -14,13 +14,15 @@ void check_range(std::size_t size, std::size_t bytes, std::size_t offset) {
 
 }  // namespace
 
-Buffer::Buffer() = default;
+Buffer::Buffer() noexcept = default;
 Buffer::~Buffer() = default;
 Buffer::Buffer(Buffer&&) noexcept = default;
 Buffer& Buffer::operator=(Buffer&&) noexcept = default;
 
 void* Buffer::data() const noexcept { return impl_ ? impl_->memory.data() : nullptr; }
 std::size_t Buffer::bytes() const noexcept { return impl_ ? impl_->memory.bytes() : 0; }
+int Buffer::device() const noexcept { return impl_ ? impl_->device : -1; }
+Workspace Buffer::workspace() const noexcept { return {data(), bytes()}; }
 
 void Buffer::upload(const void* host, std::size_t bytes, std::size_t offset) {
     check_range(this->bytes(), bytes, offset);

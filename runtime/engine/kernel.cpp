@@ -1,9 +1,12 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "abi/attention_arguments.h"
 #include "attnsmith/runtime.hpp"
@@ -130,7 +133,7 @@ void Call::Impl::add(const engine::LoadedKernel& loaded, std::int64_t ctas, fami
     step.bound = std::move(bound);
 }
 
-Call::Call() = default;
+Call::Call() noexcept = default;
 Call::~Call() = default;
 Call::Call(Call&&) noexcept = default;
 Call& Call::operator=(Call&&) noexcept = default;
@@ -160,8 +163,8 @@ void Call::launch_at(const TensorAddresses& addresses, Stream stream) const {
 }
 
 // The kernels' bits are the public ones.
-static_assert(abi::kStatusQueryClamped == kStatusQueryLengthClamped);
-static_assert(abi::kStatusKeyClamped == kStatusKeyLengthClamped);
+static_assert(abi::kStatusQueryClamped == kStatusQLenClamped);
+static_assert(abi::kStatusKeyClamped == kStatusKvLenClamped);
 static_assert(abi::kStatusPageOutOfRange == attnsmith::kStatusPageOutOfRange);
 static_assert(abi::kStatusWorkspaceNotZeroed == attnsmith::kStatusWorkspaceNotZeroed);
 static_assert(abi::kStatusScaleNotPositive == attnsmith::kStatusScaleNotPositive);
@@ -169,6 +172,26 @@ static_assert(abi::kStatusSlotOutOfRange == attnsmith::kStatusSlotOutOfRange);
 static_assert(abi::kStatusPositionOutOfRange == attnsmith::kStatusPositionOutOfRange);
 static_assert(abi::kStatusSlotWrittenTwice == attnsmith::kStatusSlotWrittenTwice);
 static_assert(abi::kZeroedBytes == kWorkspaceZeroedBytes);
+
+std::string to_string(CallStatus status) {
+    constexpr std::pair<std::uint32_t, const char*> kNames[] = {
+        {kStatusQLenClamped, "q_len_clamped"},
+        {kStatusKvLenClamped, "kv_len_clamped"},
+        {kStatusPageOutOfRange, "page_out_of_range"},
+        {kStatusWorkspaceNotZeroed, "workspace_not_zeroed"},
+        {kStatusScaleNotPositive, "scale_not_positive"},
+        {kStatusSlotOutOfRange, "slot_out_of_range"},
+        {kStatusPositionOutOfRange, "position_out_of_range"},
+        {kStatusSlotWrittenTwice, "slot_written_twice"}};
+    std::vector<std::string> names;
+    for (int bit = 0; bit < 32; ++bit) {
+        const std::uint32_t mask = std::uint32_t{1} << bit;
+        if (!status.has(mask)) continue;
+        const auto known = std::ranges::find(kNames, mask, &std::pair<std::uint32_t, const char*>::first);
+        names.push_back(known == std::end(kNames) ? fmt::format("bit {}", bit) : known->second);
+    }
+    return fmt::format("{}", fmt::join(names, ", "));
+}
 
 void Call::copy_status(std::uint32_t* word, Stream stream) const {
     const Impl& call = held(impl_, "Call");
@@ -235,7 +258,7 @@ std::string Call::describe() const {
     return text.empty() ? "nothing to launch" : text;
 }
 
-Kernel::Kernel() = default;
+Kernel::Kernel() noexcept = default;
 
 std::size_t Kernel::workspace_bytes(const WorkspaceBounds& bounds) const {
     const planner::Plan& plan = held(impl_, "Kernel").plan;
@@ -273,7 +296,7 @@ Call Kernel::bind_tensors(Op op, const void* tensors, const Batch& batch, const 
     return call;
 }
 
-const AttentionSpec& Kernel::spec() const { return held(impl_, "Kernel").plan.problem.spec; }
+const AttentionSpec& Kernel::spec() const& { return held(impl_, "Kernel").plan.problem.spec; }
 
 int Kernel::device() const { return held(impl_, "Kernel").device; }
 

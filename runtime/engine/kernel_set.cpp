@@ -9,9 +9,9 @@ namespace attnsmith {
 
 using engine::held;
 
-KernelSet::KernelSet() = default;
+KernelSet::KernelSet() noexcept = default;
 
-const Kernel& KernelSet::pick(const PlanSizes& sizes) const {
+const Kernel& KernelSet::pick(const PlanSizes& sizes) const& {
     const Impl& of = held(impl_, "KernelSet");
     if (const auto known = of.picked.find(sizes)) return of.kernels[*known];
     problem::Problem problem = of.problem;
@@ -30,9 +30,9 @@ std::size_t KernelSet::workspace_bytes(const WorkspaceBounds& bounds) const {
     return bytes;
 }
 
-std::span<const Kernel> KernelSet::kernels() const { return held(impl_, "KernelSet").kernels; }
+std::span<const Kernel> KernelSet::kernels() const& { return held(impl_, "KernelSet").kernels; }
 std::size_t KernelSet::size() const { return kernels().size(); }
-const AttentionSpec& KernelSet::spec() const { return held(impl_, "KernelSet").problem.spec; }
+const AttentionSpec& KernelSet::spec() const& { return held(impl_, "KernelSet").problem.spec; }
 int KernelSet::device() const { return held(impl_, "KernelSet").device; }
 
 }  // namespace attnsmith

@@ -8,6 +8,7 @@
 
 #include "cubins/missing_kernel.hpp"
 #include "engine/runtime_impl.hpp"
+#include "ops/op.hpp"
 #include "problem/request/problem.hpp"
 
 namespace attnsmith {
@@ -17,6 +18,11 @@ std::string summary_of(const planner::Plan& plan) {
     const planner::Step* attention = plan.find(planner::Role::attention);
     if (attention == nullptr) return plan.steps.front().kernel.name();
     return fmt::format("{}, {}", attention->kernel.name(), families::describe(plan.split));
+}
+
+// Sizes that were most likely never given. Merges and appends are planned alike for all sizes.
+bool is_unsized(const problem::Problem& problem) {
+    return ops::op_traits(problem.spec.op).divides_keys && problem.sizes == PlanSizes{};
 }
 
 // Does the task `count` times in the caller's context of the device: once on this thread, and beside it on
@@ -48,6 +54,12 @@ Kernel Runtime::Impl::prepare(const AttentionSpec& spec, const PlanSizes& sizes,
     recorder.record(problem);
     planner::Plan plan = planner::make_plan(problem, traits(device), tuning);
     (*log)(LogLevel::info, "{}: {}", plan.device.name, summary_of(plan));
+    if (is_unsized(problem)) {
+        (*log)(LogLevel::warn,
+               "{}: planned for 1 query and 1 key of 1 sequence, the sizes of PlanSizes{{}}; a prefill or a "
+               "long decode is slow then: give the sizes that are typical",
+               to_string(problem.spec.op));
+    }
     for (const auto* refusals : {&plan.rejected, &plan.unused}) {
         for (const Refusal& refusal : *refusals)
             (*log)(LogLevel::debug, "not {}: {}", refusal.candidate, refusal.reason);

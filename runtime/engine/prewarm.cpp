@@ -65,7 +65,7 @@ class Prewarmer {
             return cubins_.find(cubins_.source_of(kernel), accept_) != nullptr;
         });
         if (all_there) return;
-        if (!not_writable.empty()) throw CacheError(not_writable);
+        if (!not_writable.empty()) throw CacheError(not_writable, cubins_.store().options().directory);
         std::rethrow_exception(no_nvrtc_);
     }
 
@@ -183,7 +183,7 @@ std::string why_not_writable(const engine::Cubins& cubins) {
     const bool all_empty =
         statistics.entries == 0 &&
         std::ranges::all_of(statistics.layers, [](const auto& layer) { return layer.entries == 0; });
-    if (all_empty && !trouble.empty()) throw CacheError(trouble);
+    if (all_empty && !trouble.empty()) throw CacheError(trouble, statistics.directory);
     return trouble;
 }
 
@@ -196,7 +196,7 @@ std::string engine::why_nothing_can_be_stored(const cache::Statistics& statistic
 }
 
 PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
-                               const PrewarmOptions& options) {
+                               const PrewarmOptions& options) const {
     const Clock::time_point start = Clock::now();
     if (options.jobs < 0)
         throw InvalidRequest("jobs", std::to_string(options.jobs),

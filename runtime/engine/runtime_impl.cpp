@@ -1,20 +1,31 @@
 // What a Runtime holds, and how it reaches the driver and its devices.
 #include "engine/runtime_impl.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
 #include "compiler/inside.hpp"
 #include "engine/tuning_files.hpp"
+#include "problem/compute_capability.hpp"
 #include "problem/request/problem.hpp"
 
 namespace attnsmith {
 namespace {
 
 std::shared_ptr<const driver::Allocator> allocator_of(const RuntimeOptions& options) {
-    if (!options.allocate && !options.free) return nullptr;
-    if (!options.allocate || !options.free) {
-        throw InvalidRequest(options.allocate ? "free" : "allocate", "absent",
-                             "both of allocate and free, or neither");
+    if (!options.device_allocate && !options.device_free) return nullptr;
+    if (!options.device_allocate || !options.device_free) {
+        throw InvalidRequest(options.device_allocate ? "device_free" : "device_allocate", "absent",
+                             "both of device_allocate and device_free, or neither");
     }
-    return std::make_shared<const driver::Allocator>(driver::Allocator{options.allocate, options.free});
+    return std::make_shared<const driver::Allocator>(
+        driver::Allocator{options.device_allocate, options.device_free});
+}
+
+bool is_capability(int number) {
+    return std::ranges::find(problem::known_sms(), number) != problem::known_sms().end();
 }
 
 }  // namespace
@@ -50,6 +61,11 @@ const std::shared_ptr<const driver::Api>& Runtime::Impl::driver() {
 int Runtime::Impl::ordinal_of(int device) {
     const driver::Api& api = *driver();
     if (device == kCurrentDevice) return driver::current_device(api);
+    if (api.device_count() > 0 && device >= api.device_count() && is_capability(device)) {
+        throw InvalidRequest("device", std::to_string(device),
+                             fmt::format("a device from 0 to {}; {} is a compute capability, which sm takes",
+                                         api.device_count() - 1, device));
+    }
     api.device_handle(device);  // throws where there is no such device
     return device;
 }

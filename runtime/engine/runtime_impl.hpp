@@ -97,6 +97,7 @@ struct __attribute__((visibility("hidden"))) KernelSet::Impl {
 
 struct __attribute__((visibility("hidden"))) Buffer::Impl {
     driver::DeviceMemory memory;
+    int device = 0;
 };
 
 namespace engine {

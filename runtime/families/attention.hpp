@@ -14,9 +14,9 @@
 namespace attnsmith::families {
 
 struct AttentionConstants {
-    DType query{}, key_value{}, output{};  // how the tensors are stored
-    DType position{};                      // of latents, the columns of the position
-    DType index{};
+    DType query = DType::bf16, key_value = DType::bf16, output = DType::bf16;  // how the tensors are stored
+    DType position = DType::bf16;  // of latents, the columns of the position
+    DType index = DType::int32;
     int head_dim_qk = 0, head_dim_vo = 0;
     int tile_q = 0;   // packed query rows of a CTA
     int tile_kv = 0;  // keys

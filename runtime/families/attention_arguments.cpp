@@ -118,7 +118,7 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     a.v_scale = static_cast<const float*>(latent ? tensors.k_scale.data : tensors.v_scale.data);
     a.scale_stride = spec.kv_scale == KvScale::head ? 1 : 0;
     set_strides(a, spec, tensors, static_cast<bool>(batch.q_indptr));
-    if (is_of_tokens(spec.kv_scale)) set_scale_strides(a, spec, tensors);
+    if (is_per_token(spec.kv_scale)) set_scale_strides(a, spec, tensors);
     set_lengths(a, batch);
 
     a.status = static_cast<std::uint32_t*>(binding.workspace);

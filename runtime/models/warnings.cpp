@@ -263,21 +263,4 @@ std::vector<Refusal> doubts(const Model& model) {
 }
 
 }  // namespace problem
-
-std::string_view to_string(WarningKind kind) {
-    switch (kind) {
-        case WarningKind::unknown_type:
-            return "unknown_type";
-        case WarningKind::unread_field:
-            return "unread_field";
-        case WarningKind::not_planned:
-            return "not_planned";
-        case WarningKind::approximated:
-            return "approximated";
-        case WarningKind::ignored:
-            break;
-    }
-    return "ignored";
-}
-
 }  // namespace attnsmith

@@ -274,7 +274,7 @@ class Checker {
 
     void check_scale(const Named& named, const Named& keys) const {
         if (spec_.kv_scale == KvScale::none) return refuse_extra(named, "a spec with kv_scale");
-        if (is_of_tokens(spec_.kv_scale)) return check_token_scales(named, keys, spec_);
+        if (is_per_token(spec_.kv_scale)) return check_token_scales(named, keys, spec_);
         check_kv_scale(named, spec_);
     }
 

@@ -8,77 +8,19 @@
 #include <utility>
 #include <vector>
 
-#include "attnsmith/error.hpp"
+#include "problem/error_details.hpp"
 
 namespace attnsmith::problem {
-namespace {
 
-std::string field(const char* name, std::string_view value) {
-    return fmt::format(R"(,"{}":{})", name, json_string(value));
-}
-
-template <typename Item, typename Write>
-std::string list_field(const char* name, const std::vector<Item>& items, Write write) {
-    std::string text = fmt::format(R"(,"{}":[)", name);
-    for (const Item& item : items) text += (&item == &items.front() ? "" : ",") + write(item);
-    return text + "]";
-}
-
-std::string refusal_json(const Refusal& refusal) {
-    return fmt::format(R"({{"candidate":{},"reason":{}}})", json_string(refusal.candidate),
-                       json_string(refusal.reason));
-}
-
-}  // namespace
-
-std::string_view name_of(attnsmith_code code) {
-    switch (code) {
-        case ATTNSMITH_CODE_INVALID_REQUEST:
-            return "invalid_request";
-        case ATTNSMITH_CODE_UNSUPPORTED:
-            return "unsupported";
-        case ATTNSMITH_CODE_COMPILE_ERROR:
-            return "compile_error";
-        case ATTNSMITH_CODE_DRIVER_ERROR:
-            return "driver_error";
-        case ATTNSMITH_CODE_LIBRARY_MISSING:
-            return "library_missing";
-        case ATTNSMITH_CODE_CACHE_ERROR:
-            return "cache_error";
-        case ATTNSMITH_CODE_KERNEL_MISSING:
-            return "kernel_missing";
-        default:
-            return "failed";
-    }
+Failure failure_of(const Error& error) {
+    return {static_cast<attnsmith_code>(error.kind()), error.what(), ErrorDetails::json_of(error)};
 }
 
 Failure current_failure() {
     try {
         throw;
-    } catch (const InvalidRequest& error) {
-        return {ATTNSMITH_CODE_INVALID_REQUEST, error.what(),
-                field("field", error.field()) + field("value", error.value()) +
-                    field("accepted", error.accepted())};
-    } catch (const Unsupported& error) {
-        return {ATTNSMITH_CODE_UNSUPPORTED, error.what(),
-                list_field("refusals", error.refusals(), refusal_json)};
-    } catch (const CompileError& error) {
-        return {ATTNSMITH_CODE_COMPILE_ERROR, error.what(),
-                field("log", error.log()) + list_field("options", error.options(), json_string) +
-                    field("numbered_source", error.numbered_source())};
-    } catch (const DriverError& error) {
-        return {ATTNSMITH_CODE_DRIVER_ERROR, error.what(),
-                field("call", error.call()) + fmt::format(R"(,"driver_code":{})", error.code()) +
-                    field("meaning", error.meaning())};
-    } catch (const LibraryMissing& error) {
-        return {ATTNSMITH_CODE_LIBRARY_MISSING, error.what(),
-                field("library", error.library()) + list_field("tried", error.tried(), json_string)};
-    } catch (const KernelMissing& error) {
-        return {ATTNSMITH_CODE_KERNEL_MISSING, error.what(),
-                fmt::format(R"(,"request":{},"sm":{})", error.request(), error.sm()) +
-                    field("key", error.key()) + field("command", error.command())};
-    } catch (const CacheError& error) {
-        return {ATTNSMITH_CODE_CACHE_ERROR, error.what(), {}};
+    } catch (const Error& error) {
+        return failure_of(error);
     } catch (const std::bad_alloc&) {
         throw;
     } catch (const std::exception& error) {
@@ -89,8 +31,8 @@ Failure current_failure() {
 }
 
 std::string fields_text(const Failure& failure) {
-    return fmt::format(R"("code":"{}"{}{})", name_of(failure.code), field("message", failure.message),
-                       failure.fields);
+    return fmt::format(R"("code":"{}","message":{}{})", to_string(static_cast<ErrorKind>(failure.code)),
+                       json_string(failure.message), failure.fields);
 }
 
 std::string tried_text(const std::vector<std::string>& tried) {

@@ -7,19 +7,18 @@
 #include <vector>
 
 #include "attnsmith/attnsmith.h"
+#include "attnsmith/error.hpp"
 
 namespace attnsmith::problem {
 
 struct Failure {
     attnsmith_code code = ATTNSMITH_CODE_FAILED;
     std::string message{};  // as what() has it, which may hold any bytes
-    // `,"name":value` for each of the exception's own fields. They are text, not a JSON object: a JSON
-    // container allocates even where it is destroyed, and this may run where memory is short.
-    std::string fields{};
+    std::string fields{};   // `,"name":value` for each of the exception's own fields
 };
 
-// "invalid_request", ...; "failed" for a code without a name of its own.
-std::string_view name_of(attnsmith_code code);
+// Describes an error of the library.
+Failure failure_of(const Error& error);
 
 // Describes the exception that is being handled. Throws std::bad_alloc where that is what is handled.
 Failure current_failure();

@@ -54,14 +54,14 @@ constexpr Word<PageOrder> kPageOrders[] = {{"NHD", PageOrder::NHD, ATTNSMITH_PAG
                                            {"hnd", PageOrder::HND, ATTNSMITH_PAGE_ORDER_HND, alias}};
 
 constexpr Word<Precision> kPrecisions[] = {
-    {"default", Precision::standard, ATTNSMITH_PRECISION_STANDARD},
+    {"standard", Precision::standard, ATTNSMITH_PRECISION_STANDARD},
     {"high", Precision::high, ATTNSMITH_PRECISION_HIGH},
-    {"standard", Precision::standard, ATTNSMITH_PRECISION_STANDARD, alias}};
+    {"default", Precision::standard, ATTNSMITH_PRECISION_STANDARD, alias}};
 
 constexpr Word<Consistency> kConsistencies[] = {
-    {"default", Consistency::standard, ATTNSMITH_CONSISTENCY_STANDARD},
+    {"standard", Consistency::standard, ATTNSMITH_CONSISTENCY_STANDARD},
     {"bitwise", Consistency::bitwise, ATTNSMITH_CONSISTENCY_BITWISE},
-    {"standard", Consistency::standard, ATTNSMITH_CONSISTENCY_STANDARD, alias}};
+    {"default", Consistency::standard, ATTNSMITH_CONSISTENCY_STANDARD, alias}};
 
 constexpr Word<KvScale> kKvScales[] = {{"none", KvScale::none, ATTNSMITH_KV_SCALE_NONE},
                                        {"tensor", KvScale::tensor, ATTNSMITH_KV_SCALE_TENSOR},
@@ -98,6 +98,31 @@ constexpr Word<Toolchain> kToolchains[] = {{"newest", Toolchain::newest, ATTNSMI
 constexpr Word<OnMiss> kOnMisses[] = {{"compile", OnMiss::compile, ATTNSMITH_ON_MISS_COMPILE},
                                       {"error", OnMiss::error, ATTNSMITH_ON_MISS_ERROR}};
 
+// The C ABI has no numbers for warnings: it has their words.
+constexpr Word<WarningKind> kWarningKinds[] = {{"unknown_type", WarningKind::unknown_type, 1},
+                                               {"unread_field", WarningKind::unread_field, 2},
+                                               {"not_planned", WarningKind::not_planned, 3},
+                                               {"approximated", WarningKind::approximated, 4},
+                                               {"ignored", WarningKind::ignored, 5}};
+
+constexpr Word<ErrorKind> kErrorKinds[] = {
+    {"invalid_request", ErrorKind::invalid_request, ATTNSMITH_CODE_INVALID_REQUEST},
+    {"unsupported", ErrorKind::unsupported, ATTNSMITH_CODE_UNSUPPORTED},
+    {"compile_error", ErrorKind::compile_error, ATTNSMITH_CODE_COMPILE_ERROR},
+    {"driver_error", ErrorKind::driver_error, ATTNSMITH_CODE_DRIVER_ERROR},
+    {"library_missing", ErrorKind::library_missing, ATTNSMITH_CODE_LIBRARY_MISSING},
+    {"cache_error", ErrorKind::cache_error, ATTNSMITH_CODE_CACHE_ERROR},
+    {"failed", ErrorKind::failed, ATTNSMITH_CODE_FAILED},
+    {"kernel_missing", ErrorKind::kernel_missing, ATTNSMITH_CODE_KERNEL_MISSING}};
+
+static_assert(has_numbers_of_c(kDTypes) && has_numbers_of_c(kMasks) && has_numbers_of_c(kKvStorages) &&
+              has_numbers_of_c(kPageOrders) && has_numbers_of_c(kPrecisions) &&
+              has_numbers_of_c(kConsistencies) && has_numbers_of_c(kKvScales) && has_numbers_of_c(kSlots) &&
+              has_numbers_of_c(kRopes) && has_numbers_of_c(kRopeTables) && has_numbers_of_c(kLogLevels) &&
+              has_numbers_of_c(kCacheTrusts) && has_numbers_of_c(kToolchains) &&
+              has_numbers_of_c(kOnMisses) && has_numbers_of_c(kWarningKinds) &&
+              has_numbers_of_c(kErrorKinds));
+
 // A type that q, k and v could have, and that no kernel multiplies.
 void check_multiplied(std::string_view field, DType dtype) {
     if (dtype != DType::fp32 && !is_fp8(dtype)) return;
@@ -129,19 +154,96 @@ constinit const WordList<LogLevel> kLogLevelWords{kLogLevels};
 constinit const WordList<CacheTrust> kCacheTrustWords{kCacheTrusts};
 constinit const WordList<Toolchain> kToolchainWords{kToolchains};
 constinit const WordList<OnMiss> kOnMissWords{kOnMisses};
+constinit const WordList<WarningKind> kWarningKindWords{kWarningKinds};
+constinit const WordList<ErrorKind> kErrorKindWords{kErrorKinds};
 
 }  // namespace problem
 
-std::string_view to_string(Op value) { return problem::kOpWords.name_of(value); }
-std::string_view to_string(DType value) { return problem::kDTypeWords.name_of(value); }
-std::string_view to_string(Mask value) { return problem::kMaskWords.name_of(value); }
-std::string_view to_string(KvStorage value) { return problem::kKvStorageWords.name_of(value); }
-std::string_view to_string(PageOrder value) { return problem::kPageOrderWords.name_of(value); }
-std::string_view to_string(Precision value) { return problem::kPrecisionWords.name_of(value); }
-std::string_view to_string(KvScale value) { return problem::kKvScaleWords.name_of(value); }
-std::string_view to_string(Slots value) { return problem::kSlotsWords.name_of(value); }
-std::string_view to_string(Rope value) { return problem::kRopeWords.name_of(value); }
-std::string_view to_string(RopeTable value) { return problem::kRopeTableWords.name_of(value); }
-std::string_view to_string(Consistency value) { return problem::kConsistencyWords.name_of(value); }
+std::string_view to_string(Op value) noexcept { return problem::kOpWords.name_of(value); }
+std::string_view to_string(DType value) noexcept { return problem::kDTypeWords.name_of(value); }
+std::string_view to_string(Mask value) noexcept { return problem::kMaskWords.name_of(value); }
+std::string_view to_string(KvStorage value) noexcept { return problem::kKvStorageWords.name_of(value); }
+std::string_view to_string(PageOrder value) noexcept { return problem::kPageOrderWords.name_of(value); }
+std::string_view to_string(Precision value) noexcept { return problem::kPrecisionWords.name_of(value); }
+std::string_view to_string(Consistency value) noexcept { return problem::kConsistencyWords.name_of(value); }
+std::string_view to_string(KvScale value) noexcept { return problem::kKvScaleWords.name_of(value); }
+std::string_view to_string(Slots value) noexcept { return problem::kSlotsWords.name_of(value); }
+std::string_view to_string(Rope value) noexcept { return problem::kRopeWords.name_of(value); }
+std::string_view to_string(RopeTable value) noexcept { return problem::kRopeTableWords.name_of(value); }
+std::string_view to_string(LogLevel value) noexcept { return problem::kLogLevelWords.name_of(value); }
+std::string_view to_string(CacheTrust value) noexcept { return problem::kCacheTrustWords.name_of(value); }
+std::string_view to_string(Toolchain value) noexcept { return problem::kToolchainWords.name_of(value); }
+std::string_view to_string(OnMiss value) noexcept { return problem::kOnMissWords.name_of(value); }
+std::string_view to_string(WarningKind value) noexcept { return problem::kWarningKindWords.name_of(value); }
+std::string_view to_string(ErrorKind value) noexcept { return problem::kErrorKindWords.name_of(value); }
+
+template <>
+std::optional<Op> from_string<Op>(std::string_view word) noexcept {
+    return problem::kOpWords.value_of(word);
+}
+template <>
+std::optional<DType> from_string<DType>(std::string_view word) noexcept {
+    return problem::kDTypeWords.value_of(word);
+}
+template <>
+std::optional<Mask> from_string<Mask>(std::string_view word) noexcept {
+    return problem::kMaskWords.value_of(word);
+}
+template <>
+std::optional<KvStorage> from_string<KvStorage>(std::string_view word) noexcept {
+    return problem::kKvStorageWords.value_of(word);
+}
+template <>
+std::optional<PageOrder> from_string<PageOrder>(std::string_view word) noexcept {
+    return problem::kPageOrderWords.value_of(word);
+}
+template <>
+std::optional<Precision> from_string<Precision>(std::string_view word) noexcept {
+    return problem::kPrecisionWords.value_of(word);
+}
+template <>
+std::optional<Consistency> from_string<Consistency>(std::string_view word) noexcept {
+    return problem::kConsistencyWords.value_of(word);
+}
+template <>
+std::optional<KvScale> from_string<KvScale>(std::string_view word) noexcept {
+    return problem::kKvScaleWords.value_of(word);
+}
+template <>
+std::optional<Slots> from_string<Slots>(std::string_view word) noexcept {
+    return problem::kSlotsWords.value_of(word);
+}
+template <>
+std::optional<Rope> from_string<Rope>(std::string_view word) noexcept {
+    return problem::kRopeWords.value_of(word);
+}
+template <>
+std::optional<RopeTable> from_string<RopeTable>(std::string_view word) noexcept {
+    return problem::kRopeTableWords.value_of(word);
+}
+template <>
+std::optional<LogLevel> from_string<LogLevel>(std::string_view word) noexcept {
+    return problem::kLogLevelWords.value_of(word);
+}
+template <>
+std::optional<CacheTrust> from_string<CacheTrust>(std::string_view word) noexcept {
+    return problem::kCacheTrustWords.value_of(word);
+}
+template <>
+std::optional<Toolchain> from_string<Toolchain>(std::string_view word) noexcept {
+    return problem::kToolchainWords.value_of(word);
+}
+template <>
+std::optional<OnMiss> from_string<OnMiss>(std::string_view word) noexcept {
+    return problem::kOnMissWords.value_of(word);
+}
+template <>
+std::optional<WarningKind> from_string<WarningKind>(std::string_view word) noexcept {
+    return problem::kWarningKindWords.value_of(word);
+}
+template <>
+std::optional<ErrorKind> from_string<ErrorKind>(std::string_view word) noexcept {
+    return problem::kErrorKindWords.value_of(word);
+}
 
 }  // namespace attnsmith

@@ -29,4 +29,7 @@ extern const WordList<CacheTrust> kCacheTrustWords;
 extern const WordList<Toolchain> kToolchainWords;
 extern const WordList<OnMiss> kOnMissWords;
 
+extern const WordList<WarningKind> kWarningKindWords;
+extern const WordList<ErrorKind> kErrorKindWords;
+
 }  // namespace attnsmith::problem

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,6 +24,17 @@ struct Word {
     std::int32_t number;  // as attnsmith.h has it
     Spelling spelling = Spelling::canonical;
 };
+
+// True if each enumerator has the number that attnsmith.h has for it.
+template <typename Enum>
+constexpr bool has_numbers_of_c(std::span<const Word<Enum>> words) {
+    return std::ranges::all_of(
+        words, [](const Word<Enum>& word) { return static_cast<std::int32_t>(word.value) == word.number; });
+}
+template <typename Enum, std::size_t Count>
+constexpr bool has_numbers_of_c(const Word<Enum> (&words)[Count]) {
+    return has_numbers_of_c(std::span<const Word<Enum>>(words));
+}
 
 template <typename Enum>
 struct WordList {
@@ -46,8 +58,14 @@ struct WordList {
         return names;
     }
 
+    // What a word stands for, an alias too; absent for one that is none of the list.
+    constexpr std::optional<Enum> value_of(std::string_view text) const noexcept {
+        const auto word = std::ranges::find(words, text, &Word<Enum>::name);
+        return word == words.end() ? std::nullopt : std::optional(word->value);
+    }
+
     // An enumerator that a caller made by a cast has no name.
-    std::string_view name_of(Enum value) const {
+    std::string_view name_of(Enum value) const noexcept {
         const Word<Enum>* const word = find(value);
         return word == nullptr ? "(not an enumerator)" : word->name;
     }
@@ -88,7 +106,7 @@ struct WordList {
     }
 
   private:
-    constexpr const Word<Enum>* find(Enum value) const {
+    constexpr const Word<Enum>* find(Enum value) const noexcept {
         for (const Word<Enum>& word : words)
             if (word.value == value) return &word;
         return nullptr;

@@ -110,7 +110,7 @@ CacheExportReport export_bundle(RuntimeImpl& runtime, const CacheExportOptions& 
     const cache::Result<cache::ExportReport> report = runtime.cubins.store().export_bundle(
         options.file, [&](const cache::ListedEntry& entry) { return selection.wants(entry); }, options.stop,
         key ? &*key : nullptr);
-    if (!report) throw CacheError("the export failed: " + report.status().to_string());
+    if (!report) throw CacheError("the export failed: " + report.status().to_string(), options.file);
     return conclude(runtime, *report, selection, report_of(*report));
 }
 
@@ -129,13 +129,13 @@ CacheImageReport export_image(RuntimeImpl& runtime, const CacheImageOptions& opt
                                     .describe = labels_of};
     const cache::Result<cache::ImageReport> report = runtime.cubins.store().export_image(
         image, [&](const cache::ListedEntry& entry) { return selection.wants(entry); }, options.stop);
-    if (!report) throw CacheError("the export failed: " + report.status().to_string());
+    if (!report) throw CacheError("the export failed: " + report.status().to_string(), options.oci);
     return conclude(runtime, *report, selection, report_of(*report, options.tag));
 }
 
 CacheImportReport import_bundle(const cache::Store& store, const std::string& file) {
     cache::Result<cache::ImportReport> report = store.import_bundle(file);
-    if (!report) throw CacheError("the import failed: " + report.status().to_string());
+    if (!report) throw CacheError("the import failed: " + report.status().to_string(), file);
     return report_of(*report, store.options().directory);
 }
 

@@ -1,5 +1,6 @@
 // The JSON of what a Runtime reports: prewarming, devices, the cache.
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "attnsmith/runtime.hpp"
 #include "engine/runtime_impl.hpp"
@@ -50,10 +51,11 @@ std::string to_json(const PrewarmReport& report) {
     return text_of(json);
 }
 
-std::string to_json(const std::vector<DeviceInfo>& devices) {
+std::string to_json(std::span<const DeviceInfo> devices) {
     Json json = Json::array();
     for (const DeviceInfo& device : devices) {
-        json.push_back({{"index", device.index},
+        json.push_back({{"device", device.device},
+                        {"index", device.device},
                         {"name", device.name},
                         {"sm", device.sm},
                         {"sm_count", device.sm_count},

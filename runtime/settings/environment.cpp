@@ -25,11 +25,27 @@ namespace {
 
 constexpr const char* kCacheVariable = "ATTNSMITH_CACHE_DIR";
 
-std::string environment(const char* name) {
-    // In a setuid program nothing: its caller must not choose what code it loads.
-    const char* value = ::secure_getenv(name);
-    return value == nullptr ? std::string() : std::string(value);
-}
+// The environment as options let it be seen: not at all without RuntimeOptions::use_environment.
+class Environment {
+  public:
+    explicit Environment(const RuntimeOptions& options) : used_(options.use_environment) {}
+
+    std::string operator()(const char* name) const {
+        // In a setuid program nothing: its caller must not choose what code it loads.
+        const char* const value = used_ ? ::secure_getenv(name) : nullptr;
+        return value == nullptr ? std::string() : std::string(value);
+    }
+    // The first of two that is set.
+    std::string operator()(const char* first, const char* second) const {
+        std::string value = (*this)(first);
+        return value.empty() ? (*this)(second) : value;
+    }
+
+    bool used() const { return used_; }
+
+  private:
+    bool used_;
+};
 
 cache::Trust settle_trust(CacheTrust trust) {
     switch (trust) {
@@ -62,7 +78,7 @@ std::string absolute(const std::string& path) {
 
 // What servers of every kind are shown. Secrets are in the environment or in files, not on a command line,
 // which anybody on the machine can read.
-cache::HttpAccess access_of_environment() {
+cache::HttpAccess access_of(const Environment& environment) {
     cache::HttpAccess access;
     access.client_certificate = environment("ATTNSMITH_CACHE_CERT");
     access.client_key = environment("ATTNSMITH_CACHE_CERT_KEY");
@@ -88,8 +104,8 @@ std::vector<std::string> missing_in(const cache::Netrc& netrc, const std::string
     return warnings;
 }
 
-RemoteAccess http_access(const std::vector<std::string>& addresses) {
-    RemoteAccess http{access_of_environment(), {}, {}};
+RemoteAccess http_access(const std::vector<std::string>& addresses, const Environment& environment) {
+    RemoteAccess http{access_of(environment), {}, {}};
     http.access.bearer_token = environment("ATTNSMITH_CACHE_TOKEN");
     http.access.user_and_password = environment("ATTNSMITH_CACHE_USER");
     const std::string file = environment("ATTNSMITH_CACHE_NETRC");
@@ -103,12 +119,6 @@ RemoteAccess http_access(const std::vector<std::string>& addresses) {
         http.warnings = missing_in(*netrc, file, addresses);
     http.access.netrc = std::move(netrc).value();
     return http;
-}
-
-// The first of two that is set.
-std::string environment(const char* first, const char* second) {
-    std::string value = environment(first);
-    return value.empty() ? environment(second) : value;
 }
 
 // A region for servers of one's own, which have to agree with who signs on some name. It is what theirs have
@@ -139,7 +149,7 @@ std::string s3_fault_of(const cache::AwsCredentials& aws, const cache::S3Service
 
 // By the variables of the AWS CLI. A token, a user and a netrc file are other servers', which a signature
 // takes the place of.
-void settle_s3(Settings& settings) {
+void settle_s3(Settings& settings, const Environment& environment) {
     cache::S3Service& service = settings.s3_service;
     service.region = environment("AWS_REGION", "AWS_DEFAULT_REGION");
     service.endpoint = environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL");
@@ -149,7 +159,7 @@ void settle_s3(Settings& settings) {
         .session_token = environment("AWS_SESSION_TOKEN"),
         .region = service.region.empty() ? kUsualRegion : service.region,
     };
-    settings.s3 = {access_of_environment(), s3_fault_of(aws, service), {}};
+    settings.s3 = {access_of(environment), s3_fault_of(aws, service), {}};
     // Without any, requests are not signed: a bucket may be open to all.
     if (!aws.access_key_id.empty()) settings.s3.access.aws = aws;
 }
@@ -192,7 +202,7 @@ void refuse_faulty_places(const Settings& settings) {
 }
 
 // Addresses come after directories, which are looked at first whatever the order.
-void settle_remotes(Settings& settings) {
+void settle_remotes(Settings& settings, const Environment& environment) {
     refuse_faulty_places(settings);
     const auto is_address = [](const std::string& place) { return cache::is_remote_address(place); };
     std::ranges::copy_if(settings.cache_dirs, std::back_inserter(settings.remotes), is_address);
@@ -203,11 +213,11 @@ void settle_remotes(Settings& settings) {
     std::erase_if(settings.cache_dirs, is_address);
     const bool any_s3 = std::ranges::any_of(settings.remotes, cache::is_s3_address);
     const bool any_http = !std::ranges::all_of(settings.remotes, cache::is_s3_address);
-    if (any_http) settings.http = http_access(settings.remotes);
-    if (any_s3) settle_s3(settings);
+    if (any_http) settings.http = http_access(settings.remotes, environment);
+    if (any_s3) settle_s3(settings, environment);
 }
 
-void settle_cache(const RuntimeOptions& options, Settings& settings) {
+void settle_cache(const RuntimeOptions& options, const Environment& environment, Settings& settings) {
     settings.cache_trust = settle_trust(options.cache_trust);
     settings.cache_max_bytes = options.cache_max_bytes;
     settings.cache_source = options.cache_source;
@@ -223,7 +233,7 @@ void settle_cache(const RuntimeOptions& options, Settings& settings) {
         settings.cache_dirs = cache::split_places(environment(kCacheVariable));
         settings.cache_dirs_named_by = kCacheVariable;
     }
-    settle_remotes(settings);
+    settle_remotes(settings, environment);
     std::ranges::transform(settings.cache_dirs, settings.cache_dirs.begin(), absolute);
     if (!settings.cache_dirs.empty()) return;
     // The XDG specification: a path that is not absolute is to be ignored.
@@ -234,12 +244,14 @@ void settle_cache(const RuntimeOptions& options, Settings& settings) {
         settings.cache_dirs = {home + "/.cache/attnsmith"};
         settings.cache_dirs_named_by = "HOME";
     } else {
-        settings.no_cache_because = "neither ATTNSMITH_CACHE_DIR, XDG_CACHE_HOME nor HOME names a directory";
+        settings.no_cache_because =
+            environment.used() ? "neither ATTNSMITH_CACHE_DIR, XDG_CACHE_HOME nor HOME names a directory"
+                               : "cache_dirs names no directory, and use_environment is false";
     }
 }
 
 // Read now: a program must not find out at its first kernel that nothing will be trusted.
-void settle_keys(const RuntimeOptions& options, Settings& settings) {
+void settle_keys(const RuntimeOptions& options, const Environment& environment, Settings& settings) {
     constexpr const char* kVariable = "ATTNSMITH_CACHE_TRUST_KEYS";
     if (!options.trust_key_files.empty()) {
         settings.trusted_keys = read_trust_keys("trust_key_files", options.trust_key_files);
@@ -258,7 +270,7 @@ void settle_keys(const RuntimeOptions& options, Settings& settings) {
     if (!settings.sign_key_file.empty()) settings.sign_key_file = absolute(settings.sign_key_file);
 }
 
-bool settle_push(const RuntimeOptions& options) {
+bool settle_push(const RuntimeOptions& options, const Environment& environment) {
     if (options.push_compiled) return true;
     constexpr const char* kVariable = "ATTNSMITH_CACHE_PUSH";
     const std::string text = environment(kVariable);
@@ -268,7 +280,7 @@ bool settle_push(const RuntimeOptions& options) {
     return text == "1";
 }
 
-OnMiss settle_on_miss(const std::optional<OnMiss>& given) {
+OnMiss settle_on_miss(const std::optional<OnMiss>& given, const Environment& environment) {
     if (given) problem::kOnMissWords.check_value("on_miss", *given);
     if (given) return *given;
     const std::string text = environment("ATTNSMITH_ON_MISS");
@@ -299,9 +311,10 @@ void log_to_stderr(LogLevel, std::string_view line) {
 }  // namespace
 
 Settings settle(const RuntimeOptions& options) {
+    const Environment environment(options);
     Settings settings;
-    settle_cache(options, settings);
-    settle_keys(options, settings);
+    settle_cache(options, environment, settings);
+    settle_keys(options, environment, settings);
     settings.tuning_files = options.tuning_files.empty()
                                 ? cache::split_places(environment("ATTNSMITH_TUNING"))
                                 : options.tuning_files;
@@ -319,8 +332,8 @@ Settings settle(const RuntimeOptions& options) {
                                            : problem::kLogLevelWords.parse("ATTNSMITH_LOG", level);
     settings.log = options.log ? options.log : log_to_stderr;
     settings.keep_source_dir = options.keep_source_dir;
-    settings.on_miss = settle_on_miss(options.on_miss);
-    settings.push_compiled = settle_push(options);
+    settings.on_miss = settle_on_miss(options.on_miss, environment);
+    settings.push_compiled = settle_push(options, environment);
     settings.record_file =
         options.record_file.empty() ? environment("ATTNSMITH_RECORD") : options.record_file;
     if (!settings.record_file.empty()) settings.record_file = absolute(settings.record_file);

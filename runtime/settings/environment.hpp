@@ -57,10 +57,10 @@ struct Settings {
 // ATTNSMITH_ON_MISS, ATTNSMITH_RECORD and ATTNSMITH_LOG; for remotes those of ATTNSMITH_CACHE_ with TOKEN,
 // USER, NETRC, HEADERS, CERT, CERT_KEY and CA, and the file of NETRC; for s3:// addresses AWS_ACCESS_KEY_ID,
 // AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 and
-// AWS_ENDPOINT_URL. What is wrong with those of remotes is RemoteAccess::trouble, since kernels can be
-// compiled without them. Throws InvalidRequest for a variable that cannot be understood, for a key that
-// cannot be read, and for options that contradict each other; CacheError where keys are named and nothing
-// could verify a signature.
+// AWS_ENDPOINT_URL; none of them without RuntimeOptions::use_environment. What is wrong with those of remotes
+// is RemoteAccess::trouble, since kernels can be compiled without them. Throws InvalidRequest for a variable
+// that cannot be understood, for a key that cannot be read, and for options that contradict each other;
+// CacheError where keys are named and nothing could verify a signature.
 Settings settle(const RuntimeOptions& options);
 
 // The list of ATTNSMITH_CACHE_DIR without passwords: addresses as shown_address() has them, and none of a

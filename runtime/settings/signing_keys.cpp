@@ -15,7 +15,7 @@ namespace attnsmith {
 SigningKey make_signing_key(const std::string& file) {
     if (file.empty()) throw InvalidRequest("file", "nothing", "the name of a file");
     const cache::Result<cache::PublicKey> made = cache::write_new_keys(file);
-    if (!made) throw CacheError("no key is made: " + made.status().to_string());
+    if (!made) throw CacheError("no key is made: " + made.status().to_string(), file);
     return {.key_id = made->id(), .secret_key_file = file, .public_key_file = file + ".pub"};
 }
 

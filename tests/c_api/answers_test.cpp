@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "c_api/device_session.hpp"
+#include "support/variable.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::test;
@@ -178,7 +179,7 @@ TEST_CASE("an operation on a cache that there is not is a cache error") {
         return attnsmith_cache(runtime.get(), "ls", nullptr, &text, out);
     });
     CHECK(error.code == ATTNSMITH_CODE_CACHE_ERROR);
-    CHECK(error.details == json{{"code", "cache_error"}, {"message", error.message}});
+    CHECK(error.details == json{{"code", "cache_error"}, {"message", error.message}, {"path", ""}});
     CHECK(error.message.find("switched off") != std::string::npos);
 }
 
@@ -259,6 +260,20 @@ Lines logged_at(std::int32_t level) {
 }
 
 }  // namespace
+
+TEST_CASE("with no_environment no variable is read") {
+    const Variable loud("ATTNSMITH_LOG", "loud");
+    attnsmith_runtime_options options = without_cache();
+    const auto create = [&](attnsmith_error** error) {
+        attnsmith_runtime* runtime = nullptr;
+        return attnsmith_runtime_create(&options, &runtime, error);
+    };
+    CHECK(failed(create).details["field"] == "ATTNSMITH_LOG");
+    options.no_environment = 2;
+    CHECK(failed(create).details["field"] == "options.no_environment");
+    options.no_environment = 1;
+    CHECK_NOTHROW(RuntimeHandle(make(options)));
+}
 
 TEST_CASE("log lines come with the level that was asked for, and those above it") {
     const Lines debug = logged_at(ATTNSMITH_LOG_DEBUG), info = logged_at(ATTNSMITH_LOG_INFO);

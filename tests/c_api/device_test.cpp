@@ -114,7 +114,7 @@ TEST_CASE("Devices as JSON") {
     const TextHandle owned(text);
     const json devices = json::parse(text);
     REQUIRE(devices.size() == 2);
-    CHECK(devices[1]["index"] == 1);
+    CHECK((devices[1]["device"] == 1 && devices[1]["index"] == 1));
     CHECK(devices[1]["name"] == "Fake GPU");
     CHECK(devices[1]["sm"] == 90);
     CHECK(devices[1]["sm_count"] == 132);

@@ -66,7 +66,7 @@ class Lists(CliTest):
                               "high", "--sm", "90", "--json")
         self.assert_failed(result, "consistency bitwise")
         self.assertEqual([plan["model"]["name"] for plan in result.json()["plans"]],
-                         ["full_attention/prefill (consistency default)", "full_attention/decode (consistency default)"])
+                         ["full_attention/prefill (consistency standard)", "full_attention/decode (consistency standard)"])
         self.assertEqual([part["name"] for part in result.json()["unsupported"]],
                          ["full_attention/prefill (consistency bitwise)", "full_attention/decode (consistency bitwise)"])
 

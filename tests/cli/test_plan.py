@@ -58,8 +58,9 @@ class Plan(CliTest):
             self.assertEqual(plan["split_kv"], plain["split_kv"])  # shares are of whatever keys there are
         text = self.assert_ok(self.run_cli("plan", *asked, "--attention-chunk", "8192")).out
         self.assertIn(", causal mask, attention_chunk 8192, scale", text)
-        self.assert_error_line(self.run_cli("plan", *asked, "--attention-chunk", "0"), 2,
-                               "--attention-chunk (attention_chunk): 0 is not accepted")
+        self.assertEqual(self.plan(*asked, "--attention-chunk", "0"), self.plan(*asked))
+        self.assert_error_line(self.run_cli("plan", *asked, "--attention-chunk", "-1"), 2,
+                               "--attention-chunk (attention_chunk): -1 is not accepted")
 
     def test_how_keys_are_divided(self):
         """In JSON and in words: equal shares for as many CTAs as the device holds, and a workspace of two query tiles

@@ -72,7 +72,8 @@ AppendCase stored_as(AppendCase test, DType kv_dtype, KvScale scale = KvScale::n
 void add_case(Catalogue& catalogue, const std::string& name, AppendCase test) {
     test.group = "append";
     test.name = name;
-    TestCase entry{test.group, name, {}, [spec = test.spec](Runtime& runtime) { runtime.prepare(spec, {}); }};
+    TestCase entry{
+        test.group, name, {}, [spec = test.spec](Runtime& runtime) { (void)runtime.prepare(spec, {}); }};
     entry.run = [test = std::move(test)](const Context& context) {
         return check::run_append(context.runtime, test, context.run_options());
     };
@@ -193,7 +194,7 @@ void add_stored(Catalogue& catalogue) {
         for (const float bad : {0.0f, -1.0f, HUGE_VALF, std::nanf("")}) {
             AppendCase test = stored_as(append(DType::bf16, 64, 4, 2), stored, KvScale::head);
             test.k_scale = bad;
-            test.status.scale_not_positive = true;
+            test.status.bits |= kStatusScaleNotPositive;
             add_case(catalogue, fmt::format("{} with a scale of {}", to_string(stored), bad), test);
         }
     }
@@ -265,7 +266,7 @@ void add_computed_scales(Catalogue& catalogue) {
             twice.values = {};
             twice.spec.check_slots = true;
             twice.twins = {{3, 24}};
-            twice.status.slot_written_twice = true;
+            twice.status.bits |= kStatusSlotWrittenTwice;
             add_case(catalogue, to + ", a slot written twice", twice);
         }
         for (const std::int64_t dim : {16, 48, 80, 112})
@@ -440,52 +441,52 @@ void add_hostile(Catalogue& catalogue) {
         AppendCase far = usual;
         far.wide_indices = true;
         far.slots = {{0, kFar}, {5, -kFar}, {9, (std::int64_t{1} << 31) + 3}, {11, INT64_MAX}};
-        far.status.slot_out_of_range = true;
+        far.status.bits |= kStatusSlotOutOfRange;
         add_case(catalogue, name + "slots far behind the cache", far);
         AppendCase next = usual;
         next.slots = {{2, dense ? 3 * 43 : (3 + 2 + 2 + 5) * 16}};  // one behind the last
-        next.status.slot_out_of_range = true;
+        next.status.bits |= kStatusSlotOutOfRange;
         add_case(catalogue, name + "the slot behind the last", next);
         AppendCase positions = usual;
         positions.rope_positions = 50;
         positions.positions = {{0, 50}, {1, 49}, {7, -1}, {8, INT32_MAX}, {9, INT32_MIN}};
-        positions.status.position_out_of_range = true;
+        positions.status.bits |= kStatusPositionOutOfRange;
         add_case(catalogue, name + "positions out of the table", positions);
     }
     const AppendCase usual = by_table(paged(rotated(append(DType::bf16, 128, 4, 2), Rope::half), 16));
     AppendCase longer = usual;
     longer.spoil = [](IndexArrays& arrays) { arrays.kv_lens[1] = 5000; };
     longer.unwritten = {1};
-    longer.status.kv_len_clamped = true;
+    longer.status.bits |= kStatusKvLenClamped;
     add_case(catalogue, "a length behind the bound", longer);
     AppendCase shorter = usual;
     shorter.q_lens = {3, 1, 4}, shorter.kv_lens = {40, 17, 21};
     shorter.spoil = [](IndexArrays& arrays) { arrays.kv_lens[1] = 0; };
     shorter.unwritten = {1};
-    shorter.status.slot_out_of_range = true;
+    shorter.status.bits |= kStatusSlotOutOfRange;
     add_case(catalogue, "more new tokens than keys", shorter);
     AppendCase pages = usual;
     pages.spoil = [](IndexArrays& arrays) { arrays.page_table[1 * 3 + 1] = -5; };
     pages.unwritten = {1};
-    pages.status.page_out_of_range = true;
+    pages.status.bits |= kStatusPageOutOfRange;
     add_case(catalogue, "a page that is none", pages);
     AppendCase ends = usual;
     ends.spoil = [](IndexArrays& arrays) { arrays.q_indptr[3] = 100000; };
     ends.unwritten = {2};
-    ends.status.q_len_clamped = true;
+    ends.status.bits |= kStatusQLenClamped;
     add_case(catalogue, "offsets that end behind the tokens", ends);
     AppendCase rows = usual;
     rows.table_rows = true;
     rows.q_lens = {1, 1, 1}, rows.kv_lens = {20, 20, 20};
     rows.spoil = [](IndexArrays& arrays) { arrays.table_rows[0] = 3; };
     rows.unwritten = {0};
-    rows.status.page_out_of_range = true;
+    rows.status.bits |= kStatusPageOutOfRange;
     add_case(catalogue, "a row that the table has not", rows);
     AppendCase lens = by_table(rotated(append(DType::bf16, 128, 4, 2), Rope::half));
     lens.in_a_row = false;
     lens.spoil = [](IndexArrays& arrays) { arrays.q_lens[0] = 22; };
     lens.unwritten = {0};
-    lens.status.q_len_clamped = true;
+    lens.status.bits |= kStatusQLenClamped;
     add_case(catalogue, "more new tokens than the batch has room for", lens);
 }
 
@@ -506,19 +507,19 @@ void add_checked(Catalogue& catalogue) {
         // The lower halves of slots that are none are those of others, and of the kernel's own marks.
         far.slots = {{0, (std::int64_t{1} << 40) + 3}, {1, 3},          {2, -1},
                      {5, (std::int64_t{1} << 32) - 1}, {6, 0xfffffffe}, {7, 0xfffffffe}};
-        far.status.slot_out_of_range = true;
+        far.status.bits |= kStatusSlotOutOfRange;
         if (dense) add_case(catalogue, name + "slots far behind the cache", far);
         AppendCase positions = usual;
         positions.rope_positions = 50;
         positions.twins = {{4, 7}};
         positions.positions = {{4, 50}};  // which is not written, so that the other is alone
-        positions.status.position_out_of_range = true;
+        positions.status.bits |= kStatusPositionOutOfRange;
         add_case(catalogue, name + "one that has no position", positions);
         for (const auto& [first, second] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {3, 24}, {23, 24}}) {
             AppendCase twice = usual;
             twice.wide_indices = first == 3;
             twice.twins = {{first, second}};
-            twice.status.slot_written_twice = true;
+            twice.status.bits |= kStatusSlotWrittenTwice;
             add_case(catalogue, fmt::format("{}tokens {} and {}", name, first, second), twice);
         }
     }
@@ -528,9 +529,9 @@ void add_checked(Catalogue& catalogue) {
     for (const std::int64_t tokens : {127, 128, 129, 700, 1024, 3000}) {
         many.q_lens = many.kv_lens = {tokens};
         many.twins.clear();
-        many.status.slot_written_twice = false;
+        many.status.bits &= ~kStatusSlotWrittenTwice;
         add_case(catalogue, fmt::format("checked slots of {} tokens, each of its own", tokens), many);
-        many.status.slot_written_twice = true;
+        many.status.bits |= kStatusSlotWrittenTwice;
         for (const auto& [first, second] : {std::pair<std::int64_t, std::int64_t>{0, tokens - 1},
                                             {tokens / 2 - 1, tokens - 2},
                                             {tokens - 33, tokens - 1},
@@ -543,7 +544,7 @@ void add_checked(Catalogue& catalogue) {
     AppendCase latent = rotated(paged(latents(DType::bf16, 512, 64, 16), 64), Rope::interleaved);
     latent.spec.check_slots = true;
     latent.twins = {{1, 4}, {20, 8}};
-    latent.status.slot_written_twice = true;
+    latent.status.bits |= kStatusSlotWrittenTwice;
     add_case(catalogue, "checked slots of latents", latent);
     AppendCase queries = rotated(append(DType::bf16, 64, 4, 2), Rope::half);
     queries.spec.check_slots = true;
@@ -601,7 +602,7 @@ std::string replayed_checks(const Context& context) {
         upload();
         call.clear_status(stream.get());
         graph.launch(stream);
-        if (call.status(stream.get()).slot_written_twice != twice)
+        if (call.status(stream.get()).slot_written_twice() != twice)
             return fmt::format("launch {} of the graph has slot_written_twice {}", n + 1, !twice);
     }
     return "";

@@ -21,9 +21,9 @@ constexpr std::int64_t kLowest64 = std::numeric_limits<std::int64_t>::min();
 
 constexpr std::int64_t power_of_2(int exponent) { return std::int64_t{1} << exponent; }
 
-constexpr CallStatus kQueries{.q_len_clamped = true};
-constexpr CallStatus kKeys{.kv_len_clamped = true};
-constexpr CallStatus kPages{.page_out_of_range = true};
+constexpr CallStatus kQueries{kStatusQLenClamped};
+constexpr CallStatus kKeys{kStatusKvLenClamped};
+constexpr CallStatus kPages{kStatusPageOutOfRange};
 constexpr CallStatus kEverything{true, true, true};
 
 // Some of what the kernel reads of an index array, and what follows.

@@ -377,7 +377,7 @@ Case spoiled(const Case& base, const Numbers& queries, const Numbers& keys, bool
     Case test = with_lengths(with_lengths(with_lengths(base, queries, keys), queries, keys), queries, keys);
     Step& step = test.steps[1];
     step.same_data = true;
-    step.status.scale_not_positive = true;
+    step.status.bits |= kStatusScaleNotPositive;
     step.spoil_scales = [of_key, value](std::vector<float>& k, std::vector<float>& v) {
         (of_key ? k : v).back() = value;
     };

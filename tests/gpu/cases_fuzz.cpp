@@ -154,7 +154,7 @@ void add_model(Catalogue& catalogue, const std::filesystem::path& path) {
     for (const ModelAttention& part : model.attentions) {
         for (check::AppendCase& test : check::append_cases(part)) {
             TestCase entry{"models", stem + " " + test.name, {}, {}};
-            entry.ahead = [spec = test.spec](Runtime& runtime) { runtime.prepare(spec, {}); };
+            entry.ahead = [spec = test.spec](Runtime& runtime) { (void)runtime.prepare(spec, {}); };
             entry.run = [test = std::move(test)](const Context& context) {
                 return check::run_append(context.runtime, test, context.run_options());
             };

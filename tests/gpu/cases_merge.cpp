@@ -25,7 +25,8 @@ MergeCase merge(DType dtype, std::int64_t head_dim, std::int64_t heads, std::int
 void add_case(Catalogue& catalogue, const std::string& name, MergeCase test) {
     test.group = "merge";
     test.name = name;
-    TestCase entry{test.group, name, {}, [spec = test.spec](Runtime& runtime) { runtime.prepare(spec, {}); }};
+    TestCase entry{
+        test.group, name, {}, [spec = test.spec](Runtime& runtime) { (void)runtime.prepare(spec, {}); }};
     entry.run = [test = std::move(test)](const Context& context) {
         return check::run_merge(context.runtime, test, context.run_options());
     };

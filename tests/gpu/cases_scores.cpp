@@ -122,7 +122,7 @@ void add_far_scales(Catalogue& catalogue) {
         auto run = std::move(catalogue.back().run);
         catalogue.back().run = [spec = test.spec, name, run = std::move(run)](const Context& context) {
             try {
-                context.runtime.prepare(spec, {});
+                (void)context.runtime.prepare(spec, {});
             } catch (const InvalidRequest& error) {
                 CaseResult refused;
                 refused.group = "scale";

@@ -288,8 +288,8 @@ std::string not_zeroed(const Context& context, Case test, bool captured) {
     if (const std::string row = storage.unwritten(right); !row.empty()) return row;
     for (const int garbage : {0x7f, 0xff}) {
         const CallStatus status = launch(garbage);
-        if (!status.workspace_not_zeroed) return fmt::format("words of {:#x} are not reported", garbage);
-        if (status.q_len_clamped || status.kv_len_clamped || status.page_out_of_range)
+        if (!status.workspace_not_zeroed()) return fmt::format("words of {:#x} are not reported", garbage);
+        if (status.q_len_clamped() || status.kv_len_clamped() || status.page_out_of_range())
             return "lengths are reported, which are right";
     }
     if (launch(0)) return "a workspace that was zeroed again is reported";

@@ -316,7 +316,7 @@ Case spoiled(const Case& base, const Numbers& queries, const Numbers& keys, std:
     Case test = with_lengths(with_lengths(with_lengths(base, queries, keys), queries, keys), queries, keys);
     Step& step = test.steps[1];
     step.same_data = true;
-    step.status.scale_not_positive = is_seen;
+    step.status.bits |= is_seen ? kStatusScaleNotPositive : 0;
     step.spoiled_scales = std::move(scales);
     return test;
 }

@@ -91,7 +91,7 @@ class Sequence {
         k_ = draw(check::kv_dtype(spec_), check::kv_heads(spec_) * check::head_dim_qk(spec_));
         if (has_values())
             v_ = draw(check::kv_dtype(spec_), check::kv_heads(spec_) * check::head_dim_vo(spec_));
-        if (is_of_tokens(spec_.kv_scale)) {
+        if (is_per_token(spec_.kv_scale)) {
             k_scales_ = draw_scales();
             if (has_values()) v_scales_ = draw_scales();
         }
@@ -251,7 +251,7 @@ Tensor Sequence::put_keys(Memory& memory, DType dtype, const Bits& bits,
 }
 
 void Sequence::store_scales(Memory& memory, AttentionTensors& tensors) const {
-    if (spec_.kv_scale == KvScale::none || is_of_tokens(spec_.kv_scale)) return;
+    if (spec_.kv_scale == KvScale::none || is_per_token(spec_.kv_scale)) return;
     const std::int64_t count = spec_.kv_scale == KvScale::head ? check::kv_heads(spec_) : 1;
     std::vector<float> of_keys, of_values;
     for (std::int64_t head = 0; head < count; ++head) {
@@ -589,7 +589,7 @@ std::vector<Kind> kinds() {
         fp8.kv_dtype = stored;
         fp8.kv_scale = scale;
         list.push_back({fmt::format("{} {}/{}, {}{}", word(dtype), qk, vo, to_string(stored),
-                                    is_of_tokens(scale) ? ", scales of tokens" : ""),
+                                    is_per_token(scale) ? ", scales of tokens" : ""),
                         fp8, tokens});
     };
     add_fp8(DType::bf16, DType::e4m3, KvScale::head, 128, 128, 2100);

@@ -33,7 +33,7 @@ Buffer far_buffer(Runtime& runtime, std::int64_t elements) {
     try {
         return runtime.allocate(bytes);
     } catch (const DriverError& error) {
-        if (error.code() != kOutOfMemory) throw;
+        if (error.driver_code() != kOutOfMemory) throw;
         throw check::NotHere(fmt::format("{} GiB of device memory are not free", bytes >> 30));
     }
 }

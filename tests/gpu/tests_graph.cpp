@@ -112,7 +112,7 @@ void add_graphs(Catalogue& catalogue) {
     }
     // A clamp inside a graph is reported, and the next replay is right.
     Case clamped = decode_steps(paged(causal(attention(DType::fp16, 64, 4, 2))));
-    clamped.steps[1].status.kv_len_clamped = true;
+    clamped.steps[1].status.bits |= kStatusKvLenClamped;
     clamped.steps[1].spoil = [](check::IndexArrays& arrays) { arrays.kv_lens[0] = 1 << 30; };
     add_with(catalogue, "graph", "a clamp between replays", clamped, replay);
 }

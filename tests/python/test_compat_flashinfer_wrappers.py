@@ -203,7 +203,7 @@ class Decode(FlashInferTest):
 
     def test_rows_that_do_not_depend_on_the_batch(self):
         pages, q = Pages(self.LENGTHS), randn(4, Q_HEADS, DIM)
-        for words, wanted in (({}, "default"), ({"fixed_split_size": -1}, "default"),
+        for words, wanted in (({}, "standard"), ({"fixed_split_size": -1}, "standard"),
                               ({"fixed_split_size": 4}, "bitwise"), ({"disable_split_kv": True}, "bitwise")):
             self.planned(pages, **words).run(q, pages.both)
             self.assertEqual(self.calls[-1][2]["consistency"], wanted)

@@ -22,7 +22,7 @@ def stored(kv_dtype):
     return {"kv_dtype": kv_dtype, "kv_scale": "tensor"} if kv_dtype else {}
 
 
-def decoder(head_dim, q_heads, kv_heads, kv_dtype=None, page_size=16, windows=(None,), consistency="default", **words):
+def decoder(head_dim, q_heads, kv_heads, kv_dtype=None, page_size=16, windows=(None,), consistency="standard", **words):
     """The requests of a decoder's layers, one for each window of keys before the query's own, and their cache write."""
     cache = {**PAGED, "page_size": page_size, **stored(kv_dtype)}
     heads = {"dtype": "bf16", "head_dim": head_dim, "kv_heads": kv_heads, **cache}

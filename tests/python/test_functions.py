@@ -214,7 +214,7 @@ class Words(LaunchTest):
 
     def test_words(self):
         for name in ("precision", "consistency", "o_dtype"):
-            for wrong in ("best", 1, ["default"], {}):
+            for wrong in ("best", 1, ["standard"], {}):
                 with self.subTest(**{name: wrong}):
                     self.assert_refused(name, self.call, **{name: wrong})
 

@@ -424,7 +424,7 @@ class Errors(JaxTest):
         """What the handler is given by a program that was not made here."""
         q, k, v = dense()
         asked = primitive._asked((q, k, v), "attention", ("q", "k", "v"), attnsmith.jax._options(
-            False, None, None, None, None, False, "NHD", "default", "default", None))
+            False, None, None, None, None, False, "NHD", "standard", "standard", None))
         layouts = np.array(asked.layouts, np.int64)
         beyond, negative = layouts.copy(), layouts.copy()
         beyond[5], negative[9] = 3, -1

@@ -19,7 +19,7 @@ class Objects(LaunchTest):
 
     def test_devices(self):
         devices = self.rt.devices()
-        self.assertEqual([(one["index"], one["sm"], one["name"]) for one in devices],
+        self.assertEqual([(one["device"], one["sm"], one["name"]) for one in devices],
                          [(0, 90, "Fake GPU"), (1, 90, "Fake GPU")])
 
     def test_buffers(self):

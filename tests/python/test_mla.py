@@ -125,7 +125,7 @@ class Calls(LatentTest):
         given = self.tensors()
         plain = self.call(**given)[1]
         self.assertEqual((plain["mask"], plain["lse"], plain["consistency"], plain["o_dtype"]),
-                         ("full", False, "default", "bf16"))
+                         ("full", False, "standard", "bf16"))
         o, spec, _ = self.call(**given, o_dtype="fp32")
         self.assertEqual((o.dtype, spec), ("fp32", {**plain, "o_dtype": "fp32"}))
         out = self.array(2, HEADS, CKV, dtype="fp32")

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 from support import FAKE_CUDA, FAKE_NVRTC, MODELS, PACKAGE, SMALL, PythonTest, attnsmith, nvrtc_missing
 
@@ -77,6 +78,12 @@ class OnMiss(PythonTest):
         self.assert_refused("on_miss", attnsmith.Runtime, on_miss="default")
         self.assert_refused("toolchain", attnsmith.Runtime, on_miss="error", toolchain="exact")
 
+    def test_use_environment(self):
+        with unittest.mock.patch.dict(os.environ, {"ATTNSMITH_LOG": "loud"}):
+            self.assert_refused("ATTNSMITH_LOG", attnsmith.Runtime)
+            attnsmith.Runtime(use_environment=False, log_level="off").close()
+            self.assert_refused("use_environment", attnsmith.Runtime, use_environment="no")
+
     def test_record_file(self):
         file = self.folder / "recorded.jsonl"
         with self.assertRaises(attnsmith.KernelMissing):
@@ -98,7 +105,7 @@ class Coverage(PythonTest):
                                  for index in ("int32", "int64") for phase in ("prefill", "decode")})
         self.assertEqual([part["name"] for part in coverage["skipped"]], ["page_size with kv dense"])
         plans = self.runtime().plan_model(self.LLAMA, 90, kv=["paged", "dense"],
-                                         consistency=["default", "bitwise"], precision="high")
+                                         consistency=["standard", "bitwise"], precision="high")
         self.assertEqual((len(plans["plans"]), len(plans["unsupported"])), (4, 4))
         for part in plans["unsupported"]:
             self.assertIn("consistency bitwise", part["name"])

@@ -646,10 +646,10 @@ class Kernels(unittest.TestCase):
             self.twice(lambda: plain(q, k, k))
             self.assertFalse(is_pythons(lambda: plain(q, k, k)))
             for words in ({"precision": "high"}, {"o_dtype": "fp16"}, {"o_dtype": "fp32"}, {"window_right": 0}, {"softcap": 0.0},
-                          {"window_left": 0}, {"sinks": q[0, 0, :, 0]}, {"precision": "default" * 3}):
+                          {"window_left": 0}, {"sinks": q[0, 0, :, 0]}, {"precision": "standard" * 3}):
                 with self.subTest(words):
                     self.assertTrue(is_pythons(lambda: plain(q, k, k, **words)))
-                    self.assertEqual(is_pythons(lambda: plain(q, k, k, **words)), words == {"precision": "default" * 3})
+                    self.assertEqual(is_pythons(lambda: plain(q, k, k, **words)), words == {"precision": "standard" * 3})
             out = torch.empty_like(q)
             self.twice(lambda: to_out(out, q, k, k))
             both = torch.cat((q, k))
@@ -663,7 +663,7 @@ class Kernels(unittest.TestCase):
         self.teaches = False
         word = "x" * 100_000
         with torch.no_grad():
-            plain(q, q, q, precision="default")
+            plain(q, q, q, precision="standard")
             self.met.clear()
             plain(q, q, q, precision="default\0junk")
             self.assertEqual(self.met[0]["precision"], "default?junk")  # which is refused, and what is before it would not be

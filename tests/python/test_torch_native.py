@@ -24,7 +24,7 @@ else:
     from attnsmith._tensors.frameworks import Torch
     from host_launch import FIELDS, HostLaunch, by_hand
 
-OPTIONS = (True, None, None, None, 0.25, False, "default", "default", None)
+OPTIONS = (True, None, None, None, 0.25, False, "standard", "standard", None)
 NAMES = ("q", "k", "v", "o", "sinks", "alibi_slopes", "kv_lens")  # of the form here
 
 

@@ -677,7 +677,7 @@ print(len(asked) > 0)
         """What a kernel is told of tensors with heads before tokens is what it is told of torch's own views of them."""
         from attnsmith import functions
         from attnsmith._adapters import heads_first, spans as _spans
-        options = (True, None, None, None, None, False, "default", "default", None)
+        options = (True, None, None, None, None, False, "standard", "standard", None)
         offsets = torch.tensor([0, 1], dtype=torch.int32)
 
         def views(*tensors):

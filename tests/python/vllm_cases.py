@@ -245,7 +245,7 @@ def latent_impl(backend, kv_cache_dtype):
     impl.__dict__.update(num_heads=HEADS, kv_lora_rank=LATENT, qk_rope_head_dim=POSITION, qk_head_dim=NOPE + POSITION,
                          v_head_dim=VALUE, scale=LATENT_SCALE, storage=layers.storage_of(kv_cache_dtype),
                          kv_cache_dtype=kv_cache_dtype, need_to_return_lse_for_decode=False, dcp_world_size=1,
-                         _consistency="default")
+                         _consistency="standard")
     return impl
 
 

@@ -50,7 +50,7 @@ std::int64_t bytes_of_key(const AttentionSpec& spec) {
                        value = has_values(spec) ? problem::value_dim(spec) : 0;
     std::int64_t bytes = (key + value) * size_of(problem::kv_dtype(spec));
     if (has_positions_apart(spec)) bytes += spec.head_dim_kpe * size_of(spec.dtype);
-    if (!is_of_tokens(spec.kv_scale)) return bytes;
+    if (!is_per_token(spec.kv_scale)) return bytes;
     const auto scales = [&](std::int64_t columns) {
         if (columns == 0) return std::int64_t{0};
         return spec.kv_scale == KvScale::token_head ? 1 : problem::ceil_div(columns, problem::kScaleBlock);
@@ -88,7 +88,7 @@ class AttentionInputs::Set {
         if (spec.lse) tensors.lse = tensor(DType::fp32, {batch, sizes.q_len, spec.q_heads}, random);
         if (spec.sink) tensors.sinks = zeros(DType::fp32, {spec.q_heads});
         if (spec.alibi) tensors.alibi_slopes = zeros(DType::fp32, {spec.q_heads});
-        if (spec.kv_scale != KvScale::none && !is_of_tokens(spec.kv_scale)) {
+        if (spec.kv_scale != KvScale::none && !is_per_token(spec.kv_scale)) {
             const std::int64_t scales = spec.kv_scale == KvScale::head ? spec.kv_heads : 1;
             tensors.k_scale = ones(scales);
             if (has_values(spec)) tensors.v_scale = ones(scales);
@@ -114,7 +114,7 @@ class AttentionInputs::Set {
                 break;
         }
         if (has_positions_apart(spec)) separate_positions(spec, random);
-        if (!is_of_tokens(spec.kv_scale)) return;
+        if (!is_per_token(spec.kv_scale)) return;
         tensors.k_scale = scales_of(spec, tensors.k);
         if (has_values(spec)) tensors.v_scale = scales_of(spec, tensors.v);
     }

@@ -116,7 +116,7 @@ class AppendRun {
     bool is_paged() const { return spec_.kv == KvStorage::paged; }
     bool by_table() const { return spec_.slots == Slots::table; }
     DType kv_dtype() const { return spec_.kv_dtype.value_or(spec_.dtype); }
-    bool computes_scales() const { return is_of_tokens(spec_.kv_scale); }
+    bool computes_scales() const { return is_per_token(spec_.kv_scale); }
     bool has_blocks() const { return spec_.kv_scale == KvScale::block128; }
     DType position_dtype() const { return has_blocks() ? spec_.dtype : kv_dtype(); }
     DType q_dtype() const { return spec_.q_dtype.value_or(spec_.dtype); }
@@ -587,7 +587,7 @@ class AppendRun {
         const auto tokens = static_cast<std::int64_t>(tokens_.size());
         for (std::int64_t t = 0; t < tokens; ++t)
             if (is_written(t)) expect_token(t);
-        if (!test_.status.slot_written_twice) return void(reversed_ = expected_);
+        if (!test_.status.slot_written_twice()) return void(reversed_ = expected_);
         expecting_ = &reversed_;
         for (std::int64_t t = tokens; t-- > 0;)
             if (is_written(t)) expect_token(t);

@@ -10,7 +10,8 @@ namespace {
 // Whether no later call in this process can succeed: CUDA_ERROR_ILLEGAL_ADDRESS, _LAUNCH_TIMEOUT, and
 // _HARDWARE_STACK_ERROR .. _LAUNCH_FAILED of cuda.h.
 bool is_device_lost(const DriverError& error) {
-    return error.code() == 700 || error.code() == 702 || (error.code() >= 714 && error.code() <= 719);
+    const int code = error.driver_code();
+    return code == 700 || code == 702 || (code >= 714 && code <= 719);
 }
 
 }  // namespace

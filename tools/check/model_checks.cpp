@@ -31,7 +31,7 @@ std::vector<Case> decode_cases(const ModelAttention& attention) {
     batch.q_storage = QStorage::dense;
     batch.steps = {{{1, 1, 1, 1, 1}, {longest, 1, 0, 257, 700}}};
     // A cache has them behind its columns as often as elsewhere.
-    batch.layout.inline_scales = is_of_tokens(attention.request.spec.kv_scale);
+    batch.layout.inline_scales = is_per_token(attention.request.spec.kv_scale);
     // The kernel that a server with one user would get: KV is split over the whole GPU.
     Case single = model_case(attention, "batch 1");
     single.q_storage = QStorage::dense;

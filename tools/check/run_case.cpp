@@ -15,18 +15,7 @@
 
 namespace attnsmith::check {
 
-std::string describe(const CallStatus& status) {
-    std::string text;
-    if (status.q_len_clamped) text += " q_len_clamped";
-    if (status.kv_len_clamped) text += " kv_len_clamped";
-    if (status.page_out_of_range) text += " page_out_of_range";
-    if (status.workspace_not_zeroed) text += " workspace_not_zeroed";
-    if (status.scale_not_positive) text += " scale_not_positive";
-    if (status.slot_out_of_range) text += " slot_out_of_range";
-    if (status.position_out_of_range) text += " position_out_of_range";
-    if (status.slot_written_twice) text += " slot_written_twice";
-    return text.empty() ? "clean" : text.substr(1);
-}
+std::string describe(const CallStatus& status) { return status ? to_string(status) : "clean"; }
 
 namespace {
 

@@ -117,7 +117,7 @@ class Storage {
                      std::int64_t head, const std::vector<std::uint16_t>& row);
     void store_row(Role role, std::int64_t index, std::int64_t head, const std::vector<std::uint16_t>& row);
     void store_position(std::int64_t sequence, std::int64_t token, const std::vector<std::uint16_t>& key);
-    bool has_token_scales() const { return is_of_tokens(test_.spec.kv_scale); }
+    bool has_token_scales() const { return is_per_token(test_.spec.kv_scale); }
     // The scales of one head of one token in the image of k's or v's; null: its page is not a page.
     const float* scales_at(bool of_key, std::int64_t sequence, std::int64_t token, std::int64_t head) const;
     void draw_scales(bool of_key, std::int64_t sequence, std::int64_t token, std::int64_t head,

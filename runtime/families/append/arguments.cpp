@@ -110,7 +110,7 @@ void set_weight(abi::AppendRows& rows, const Tensor& weight) {
 // A scale is one number, or has an axis of heads, or has the axes of the cache and perhaps one of blocks.
 void set_scale(abi::AppendRows& rows, const Tensor& scale, const AttentionSpec& spec) {
     rows.scale = static_cast<float*>(scale.data);
-    if (!is_of_tokens(spec.kv_scale)) {
+    if (!is_per_token(spec.kv_scale)) {
         rows.scale_stride = spec.kv_scale == KvScale::head ? 1 : 0;
         return;
     }
@@ -224,7 +224,7 @@ Kernel kernel_of(const AttentionSpec& spec) {
     const bool latent = problem::is_latent(spec);
     const std::int64_t columns = latent ? spec.head_dim_kpe : spec.head_dim_qk;
     const std::int64_t value_columns = latent ? spec.head_dim_ckv : spec.head_dim_vo;
-    const bool of_tokens = is_of_tokens(spec.kv_scale);
+    const bool of_tokens = is_per_token(spec.kv_scale);
     const bool of_blocks = spec.kv_scale == KvScale::block128;
     // Heads of at most 128 columns have one block.
     const auto scale_columns = [&](std::int64_t of_row) {

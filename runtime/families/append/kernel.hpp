@@ -10,8 +10,8 @@ inline constexpr int kHalf = 1, kInterleaved = 2;  // what `rope` is; 0: none
 
 // With latents, k is the columns of the position and v the latent: what norms and weights they have follows.
 struct Kernel {
-    DType element{};  // of what is read, and of what is written unless it has 8 bits
-    DType index{};
+    DType element = DType::bf16;  // of what is read, and of what is written unless it has 8 bits
+    DType index = DType::int32;
     int columns_q = 0, columns_k = 0, columns_v = 0;
     // Bits of 8-bit floats: 3 of e4m3, 2 of e5m2; 0: as the element.
     int q_significand = 0, k_significand = 0, v_significand = 0;

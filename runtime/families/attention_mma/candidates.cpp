@@ -41,7 +41,7 @@ constexpr Tile kWidenedTiles[] = {
 bool is_cut(const AttentionSpec& spec) { return spec.consistency == Consistency::bitwise; }
 
 bool is_wide(const AttentionSpec& spec) {
-    const std::int64_t most = is_cut(spec) && is_of_tokens(spec.kv_scale) ? kMostOfWarpInUnits : kMostOfWarp;
+    const std::int64_t most = is_cut(spec) && is_per_token(spec.kv_scale) ? kMostOfWarpInUnits : kMostOfWarp;
     return problem::is_latent(spec) || std::max(spec.head_dim_qk, spec.head_dim_vo) > most;
 }
 

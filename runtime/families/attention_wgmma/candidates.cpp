@@ -216,7 +216,7 @@ std::optional<std::string> wide_refusal(const AttentionSpec& spec, const SmTrait
 }
 
 std::optional<std::string> widened_refusal(const AttentionSpec& spec, const SmTraits& sm) {
-    if (is_of_tokens(spec.kv_scale))
+    if (is_per_token(spec.kv_scale))
         return fmt::format("kv_scale is {}: it takes one scale of all tokens", to_string(spec.kv_scale));
     if (is_cut(spec) || (is_wide(spec) && !problem::is_latent(spec)))
         return fmt::format(

@@ -12,7 +12,7 @@ constexpr int kRows = 4;  // packed rows of a CTA, one a warp
 constexpr int kCtasPerSm = 4;
 
 struct Kernel {
-    DType output{}, index{};
+    DType output = DType::bf16, index = DType::int32;
     int head_dim_vo = 0;
     int tile_q = 0;
     int alignment = 16;

@@ -17,7 +17,7 @@ constexpr int kCtasPerSm = 8;
 constexpr int kElementsPerLane = 8;  // 16 bytes
 
 struct Kernel {
-    DType output{};  // of the states, too
+    DType output = DType::bf16;  // of the states, too
     int head_dim_vo = 0;
     int tile_q = 0;  // rows [token][head] of a CTA
     int threads = 0;

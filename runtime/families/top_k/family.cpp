@@ -11,8 +11,8 @@ namespace {
 constexpr int kCtasPerSm = 6;
 
 struct Kernel {
-    DType index{};   // of row_starts and row_ends
-    int tile_q = 1;  // rows of a CTA
+    DType index = DType::int32;  // of row_starts and row_ends
+    int tile_q = 1;              // rows of a CTA
 
     template <class Self, class Visitor>
     static void visit(Self& self, Visitor& visitor) {

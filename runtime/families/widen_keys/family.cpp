@@ -16,7 +16,7 @@ constexpr int kThreads = 256;
 constexpr int kCtasPerSm = 8;
 
 struct Kernel {
-    DType key_value{}, index{};
+    DType key_value = DType::bf16, index = DType::int32;
     int head_dim_qk = 0, head_dim_vo = 0;
     int tile_q = 0;
     bool paged = false;

@@ -87,7 +87,8 @@ enum {
     ATTNSMITH_CODE_DRIVER_ERROR = 4,
     /* The driver or NVRTC cannot be opened. Details: library, tried. */
     ATTNSMITH_CODE_LIBRARY_MISSING = 5,
-    ATTNSMITH_CODE_CACHE_ERROR = 6,   /* an explicit operation on the cache failed */
+    /* An explicit operation on the cache failed. Details: path. */
+    ATTNSMITH_CODE_CACHE_ERROR = 6,
     ATTNSMITH_CODE_OUT_OF_MEMORY = 7, /* the host is out of memory */
     ATTNSMITH_CODE_FAILED = 8,        /* any other failure */
     /* A kernel is in no cache, and on_miss is ATTNSMITH_ON_MISS_ERROR. Details: request, sm, key, command. */
@@ -263,8 +264,8 @@ typedef struct attnsmith_spec {
     int64_t rotary_dim;   /* op append: first columns of a head that are rotated, even; 0: all that can be */
     double rope_factor;   /* op append: what cosines and sines of frequencies are multiplied by; 0: 1 */
     double norm_eps;      /* op append: what RMS norms add to the mean of squares, above 0; 0: 1e-6 */
-    /* Tokens of a block, with a causal mask: a query sees the keys up to the end of its own block; 0: up to its
-     * own key. */
+    /* Tokens of a block, with a causal mask: a query sees the keys up to the end of its own block; 0: up to
+     * its own key. */
     int64_t causal_block;
 } attnsmith_spec;
 
@@ -355,8 +356,8 @@ typedef struct attnsmith_runtime_options {
     const char* const* trust_key_files;
     size_t trust_key_file_count; /* number of trust_key_files */
     const char* sign_key_file;   /* secret key's file, which signs pushes; empty: ATTNSMITH_CACHE_SIGN_KEY */
-    int32_t push_compiled; /* 1: compiled kernels are pushed; 0: as ATTNSMITH_CACHE_PUSH says, else not */
-    int32_t reserved_2;    /* 0 */
+    int32_t push_compiled;  /* 1: compiled kernels are pushed; 0: as ATTNSMITH_CACHE_PUSH says, else not */
+    int32_t no_environment; /* 1: no environment variable is read; what is left empty is off; else 0 */
 } attnsmith_runtime_options;
 
 /* Makes a runtime. `options` may be NULL. A cache directory that cannot be used is passed over with a
@@ -368,8 +369,9 @@ attnsmith_runtime_create(const attnsmith_runtime_options* options, attnsmith_run
  * it may outlive it. Takes NULL. */
 ATTNSMITH_API void attnsmith_runtime_free(attnsmith_runtime* runtime) ATTNSMITH_NOEXCEPT;
 
-/* The GPUs: a JSON array of {"index", "name", "sm", "sm_count", "memory_bytes"}; empty where there is no
- * driver or no GPU. */
+/* The GPUs: a JSON array of {"device", "index", "name", "sm", "sm_count", "memory_bytes"}, where "index" is
+ * the old name of "device". Empty if there is no CUDA driver that can be opened, and if the driver sees no
+ * GPU. Fails with ATTNSMITH_CODE_DRIVER_ERROR if the driver is there and fails. */
 ATTNSMITH_NODISCARD ATTNSMITH_API attnsmith_code
 attnsmith_devices_json(attnsmith_runtime* runtime, char** json, attnsmith_error** error) ATTNSMITH_NOEXCEPT;
 

@@ -1,6 +1,6 @@
 // What one launch works on: tensors, and where each sequence lies in them. Lengths, indptrs and page tables
 // are device memory that the kernel reads; the host gives only bounds, so a captured graph stays valid as
-// lengths change.
+// lengths change. All of these are plain values that own nothing.
 #pragma once
 
 #include <cstddef>
@@ -13,172 +13,246 @@
 
 namespace attnsmith {
 
-// Axes are in this order whatever the memory layout is: strides say where elements lie. The last stride of q,
-// k, v and o is 1; lse may have any.
+// The tensors of op attention and op mla. Axes are in the stated order whatever the memory layout is: strides
+// say where elements lie. The last stride of q, k, v and o is 1; lse may have any strides. The caller keeps
+// the memory until the launches that use it are done.
 struct AttentionTensors {
-    static constexpr Op kOp = Op::attention;  // whose tensors they are, and Op::mla's
+    static constexpr Op kOp = Op::attention;  // the op that these are the tensors of; op mla has the same
 
-    Tensor q{};  // [batch, q_len, q_heads, head_dim_qk], or [q_tokens, q_heads, head_dim_qk] with
-                 // Batch::q_indptr
-    Tensor k{};  // dense [batch, kv_len, kv_heads, head_dim_qk], ragged [kv_tokens, kv_heads, head_dim_qk],
-                 // paged [pages, page_size, kv_heads, head_dim_qk] (NHD) or [pages, kv_heads, page_size, ...]
-                 // (HND)
-    Tensor v{};  // as k, with head_dim_vo
-    Tensor o{};  // as q, with head_dim_vo, of AttentionSpec::o_dtype; overlaps no other tensor
-    Tensor lse{};           // fp32, as o without its last axis; present exactly when AttentionSpec::lse
-    Tensor sinks{};         // fp32 [q_heads], natural-log units; present exactly when AttentionSpec::sink
-    Tensor alibi_slopes{};  // fp32 [q_heads]; present exactly when AttentionSpec::alibi
+    // Queries: [batch, q_len, q_heads, head_dim_qk], or [q_tokens, q_heads, head_dim_qk] with
+    // Batch::q_indptr. Op mla: head_dim_ckv columns and then head_dim_kpe, or the first alone if q_pe has the
+    // others.
+    Tensor q{};
+    // Keys: dense [batch, kv_len, kv_heads, head_dim_qk], ragged [kv_tokens, kv_heads, head_dim_qk], paged
+    // [pages, page_size, kv_heads, head_dim_qk] (NHD) or [pages, kv_heads, page_size, head_dim_qk] (HND). Op
+    // mla: the latents, dense [batch, kv_len, columns], ragged [kv_tokens, columns] or paged [pages,
+    // page_size, columns], with or without an axis of 1, the KV head, before the columns; head_dim_ckv
+    // columns and then head_dim_kpe, or the first alone if kpe has the others.
+    Tensor k{};
+    // Values: the axes of k, with head_dim_vo columns. Absent for op mla, whose values are the first
+    // head_dim_ckv columns of k.
+    Tensor v{};
+    // Output: the axes of q, with head_dim_vo columns (op mla: head_dim_ckv), of AttentionSpec::o_dtype.
+    // Overlaps no other tensor.
+    Tensor o{};
+    // Log-sum-exp of each row, natural log, fp32: [batch, q_len, q_heads] or [q_tokens, q_heads], with any
+    // strides. Present exactly when AttentionSpec::lse is set.
+    Tensor lse{};
+    // Sinks: fp32 [q_heads], natural-log units. Present exactly when AttentionSpec::sink is set.
+    Tensor sinks{};
+    // Slopes: fp32 [q_heads]. Present exactly when AttentionSpec::alibi is set.
+    Tensor alibi_slopes{};
 
-    // Op::mla. q has head_dim_ckv columns and then head_dim_kpe, or the first alone where q_pe has the
-    // others, on the same axes. Likewise k, the latents, and kpe; each dense [batch, kv_len, columns], ragged
-    // [kv_tokens, columns] or paged [pages, page_size, columns], and may have an axis of 1, the KV head,
-    // before the columns. v is absent: the values are the first columns of k. o has head_dim_ckv columns.
+    // Op mla: the head_dim_kpe position columns of q, on the axes of q, if q itself has head_dim_ckv columns
+    // alone. Absent: q has them after its own.
     Tensor q_pe{};
-    Tensor kpe{};  // the position's columns of k, where they are apart
+    // Op mla: the head_dim_kpe position columns of the latents: dense [batch, kv_len, columns], ragged
+    // [kv_tokens, columns], paged [pages, page_size, columns], with or without an axis of 1 before the
+    // columns. Absent: k has them after its own. With kv_scale block128 it is present, of
+    // AttentionSpec::dtype, and has no scale.
+    Tensor kpe{};
 
-    // fp32 [1], or [kv_heads] of AttentionSpec::kv_scale head: a key is what k has times its scale (vLLM's
-    // k_scale, FlashAttention's descale; the reciprocal of TensorRT-LLM's kv_scale_orig_quant), a value
-    // likewise; of op mla k_scale is for both. Of token_head it has the axes of k but the last, with any
-    // strides: scales that lie behind each head's columns are a view of the cache. Of block128 it has one
-    // axis more, of head_dim / 128 blocks of columns (rounded up); of latents head_dim_ckv / 128, and kpe,
-    // which is then a tensor of its own, is of AttentionSpec::dtype and has no scale. Present exactly when
-    // the spec has a kv_scale. One on the device that is no ordinary number above 0 makes the rows NaN that
-    // see what it is of: see CallStatus.
+    // Scales of k, fp32. kv_scale tensor: [1]; head: [kv_heads]; token_head: the axes of k without the last;
+    // block128: those and one of ceil(head_dim / 128) blocks of columns (op mla: head_dim_ckv / 128). A key
+    // is its stored number times its scale: vLLM's k_scale, FlashAttention's descale, the reciprocal of
+    // TensorRT-LLM's kv_scale_orig_quant. Op mla: of the latents, as keys and as values. Scales of tokens may
+    // have any strides: those after the columns of each head are a view of the cache. Present exactly when
+    // the spec has a kv_scale. A scale that is not a finite number above 0 makes the rows that see it NaN and
+    // sets CallStatus::scale_not_positive().
     Tensor k_scale{};
-    Tensor v_scale{};  // as k_scale, of v
+    // Scales of v, fp32, with the axes that k_scale has for k. Absent for op mla. Present exactly when the
+    // spec has a kv_scale.
+    Tensor v_scale{};
 };
 
-// Other addresses for the tensors that a Call has, for one launch of it; null: the tensor is where it was
-// bound. A layer's cache of keys and values differs from the last layer's by its address alone. Each tensor
-// moves by itself: where scales, or a latent's position, lie within k's rows, their addresses go along with
-// k's.
+// Other addresses for the tensors of a Call, for one launch of it. Null: the tensor is where it was bound.
+// The cache of keys and values of one layer differs from that of another by its address alone. Each tensor
+// moves by itself, except that scales, or the position columns of a latent, that lie within the rows of k
+// move along with k.
 struct TensorAddresses {
-    const void* q = nullptr;              // of AttentionTensors::q, likewise below
-    const void* k = nullptr;              // its first element
-    const void* v = nullptr;              // its first element
-    void* o = nullptr;                    // overlaps no other tensor
-    float* lse = nullptr;                 // of a Call that was bound with one, as are the next two
-    const float* sinks = nullptr;         // [q_heads]
-    const float* alibi_slopes = nullptr;  // [q_heads]
-    const void* q_pe = nullptr;           // of a Call that was bound with it, as is the next
-    const void* kpe = nullptr;            // its first element
-    const float* k_scale = nullptr;       // of a Call that was bound with it, as is the next
-    const float* v_scale = nullptr;       // as many
+    const void* q = nullptr;  // address of q in this launch; null: the bound one
+    const void* k = nullptr;  // address of the first element of k in this launch; null: the bound one
+    const void* v = nullptr;  // address of the first element of v in this launch; null: the bound one
+    // Address of o in this launch; null: the bound one. Overlaps no other tensor.
+    const void* o = nullptr;
+    // Address of lse in this launch; null: the bound one. Only for a Call that was bound with lse.
+    float* lse = nullptr;
+    // Address of sinks in this launch; null: the bound one. Only for a Call that was bound with sinks.
+    const float* sinks = nullptr;
+    // Address of alibi_slopes in this launch; null: the bound one. Only for a Call that was bound with
+    // alibi_slopes.
+    const float* alibi_slopes = nullptr;
+    // Address of q_pe in this launch; null: the bound one. Only for a Call that was bound with q_pe.
+    const void* q_pe = nullptr;
+    // Address of kpe in this launch; null: the bound one, which moves with k if kpe lies within the rows of
+    // k. Only for a Call that was bound with kpe.
+    const void* kpe = nullptr;
+    // Address of k_scale in this launch; null: the bound one, which moves with k if the scales lie within the
+    // rows of k. Only for a Call that was bound with k_scale.
+    const float* k_scale = nullptr;
+    // Address of v_scale in this launch; null: the bound one, which moves with v if the scales lie within the
+    // rows of v. Only for a Call that was bound with v_scale.
+    const float* v_scale = nullptr;
 };
 
-// What Op::merge binds. State s is what attention over the s-th set of keys gave: o_states[s] and
+// The tensors of op merge. State s is what attention over the s-th set of keys gave: o_states[s] and
 // lse_states[s]. A row whose lse is -inf contributes nothing, whatever its o holds; rows with nothing but
 // such give o = 0 and lse = -inf; a NaN in lse makes the row NaN. Each tensor has strides of its own; the
-// last of o and of the o_states is 1. The Batch is empty, and no workspace is needed.
+// last stride of o and of the o_states is 1. The Batch is empty, and no workspace is needed. The caller keeps
+// the memory until the launches that use it are done.
 struct MergeTensors {
-    static constexpr Op kOp = Op::merge;  // whose tensors they are
+    static constexpr Op kOp = Op::merge;  // the op that these are the tensors of
 
-    static constexpr std::size_t kMaxStates = 32;  // of one call; more are merged in steps
+    // Most states of one call: at least 32 in every version. More states are merged in steps.
+    static constexpr std::size_t kMaxStates = 32;
 
-    std::vector<Tensor> o_states{};    // 1 .. kMaxStates of them, each [q_tokens, q_heads, head_dim_vo]
-    std::vector<Tensor> lse_states{};  // as many, fp32, natural log, each [q_tokens, q_heads]
-    Tensor o{};    // as one of o_states; may be the very view that one of them is, overlaps nothing else
-    Tensor lse{};  // as one of lse_states, likewise; present exactly when AttentionSpec::lse
+    // Results over the sets of keys, from 1 to kMaxStates of them, each [q_tokens, q_heads, head_dim_vo].
+    std::vector<Tensor> o_states{};
+    // Log-sum-exps, one for each of o_states: fp32, natural log, [q_tokens, q_heads].
+    std::vector<Tensor> lse_states{};
+    // Result, [q_tokens, q_heads, head_dim_vo]. May be the very view that one of o_states is; overlaps
+    // nothing else.
+    Tensor o{};
+    // Log-sum-exp of the result, fp32 [q_tokens, q_heads]. May be the very view that one of lse_states is;
+    // overlaps nothing else. Present exactly when AttentionSpec::lse is set.
+    Tensor lse{};
 };
 
-// What Op::append binds: the rows of new tokens, and where they go. Tokens are [batch, q_len] or, all in a
-// row, [tokens]; of all inputs alike. Any strides but the last, which is 1: views of a fused tensor of q, k
-// and v will do. q may be absent, with q_out (layers that only fill a cache), or k and v, with their caches
-// (layers that read another's). A token is written wholly or not at all, its q as well. The Batch is empty
-// with Slots::mapping; with Slots::table it has the lengths and the pages, and q alone needs the same
-// lengths, by which it is rotated. The workspace is kWorkspaceZeroedBytes long and holds the status alone:
-// launches that run at the same time may share one.
+// The tensors of op append: the rows of new tokens, and where they go. Tokens are [batch, q_len] or, all in a
+// row, [tokens]; all inputs have one of the two. Any strides are taken but the last, which is 1: views of a
+// fused tensor of q, k and v will do. q and q_out may be absent (layers that only fill a cache), or k and v
+// and their caches (layers that read the cache of another layer). A token is written wholly or not at all,
+// its q as well. With Slots::mapping the Batch is empty; with Slots::table it has the lengths and the pages,
+// and q alone needs the lengths too, by which it is rotated. The workspace is kWorkspaceZeroedBytes long and
+// holds the status alone: launches that run at the same time may share one. The caller keeps the memory until
+// the launches that use it are done.
 struct AppendTensors {
-    static constexpr Op kOp = Op::append;  // whose tensors they are
+    static constexpr Op kOp = Op::append;  // the op that these are the tensors of
 
-    // [..., q_heads, head_dim_qk]; of latents [..., q_heads, head_dim_kpe], the columns of the position
+    // New queries, [..., q_heads, head_dim_qk]. Latents: [..., q_heads, head_dim_kpe], the position columns
     // alone, such as a view of a wider q.
     Tensor q{};
-    Tensor k{};      // [..., kv_heads, head_dim_qk]
-    Tensor v{};      // [..., kv_heads, head_dim_vo]; absent of latents
-    Tensor q_out{};  // as q, of AttentionSpec::q_dtype; may be the very view that q is, overlaps nothing else
-    // The cache: dense [batch, kv_len, kv_heads, head_dim_qk], paged [pages, page_size, kv_heads,
+    // New keys, [..., kv_heads, head_dim_qk]. Latents: [..., head_dim_ckv] or, if kpe is absent, [...,
+    // head_dim_ckv + head_dim_kpe], with or without an axis of 1, the KV head, before the columns.
+    Tensor k{};
+    // New values, [..., kv_heads, head_dim_vo]. Absent for latents.
+    Tensor v{};
+    // Where q is written: the axes of q, of AttentionSpec::q_dtype. May be the very view that q is; overlaps
+    // nothing else. Present exactly when q is.
+    Tensor q_out{};
+    // Cache of keys: dense [batch, kv_len, kv_heads, head_dim_qk], paged [pages, page_size, kv_heads,
     // head_dim_qk] (NHD) or [pages, kv_heads, page_size, head_dim_qk] (HND), of AttentionSpec::kv_dtype, or
-    // uint8 in place of one of 8 bits. Overlaps no other tensor.
+    // uint8 in place of an 8-bit float. Latents: [batch, kv_len, columns] or [pages, page_size, columns],
+    // with or without an axis of 1 before the columns. Overlaps no other tensor.
     Tensor k_cache{};
-    Tensor v_cache{};  // as k_cache, with head_dim_vo; absent of latents
+    // Cache of values: the axes of k_cache, with head_dim_vo columns. Absent for latents. Overlaps no other
+    // tensor.
+    Tensor v_cache{};
 
-    // With latents k is [..., head_dim_ckv], and k_cache [pages, page_size, head_dim_ckv] or [batch, kv_len,
-    // head_dim_ckv], each with an axis of 1, the KV head, before the columns or without. Where kpe is absent
-    // k has the head_dim_kpe columns of the position behind its own, and likewise k_cache.
+    // Latents: the head_dim_kpe position columns of the new tokens, [..., head_dim_kpe]. Absent: k has them
+    // after its head_dim_ckv columns.
     Tensor kpe{};
-    Tensor kpe_cache{};  // the position's columns of k_cache, where they are apart
+    // Latents: the cache of position columns, [pages, page_size, head_dim_kpe] or [batch, kv_len,
+    // head_dim_kpe]. Absent: k_cache has them after its head_dim_ckv columns. With kv_scale block128 it is
+    // present, of AttentionSpec::dtype.
+    Tensor kpe_cache{};
 
-    // [tokens], batch * q_len of them: int64 or AttentionSpec::index_dtype. With Slots::mapping the slot of
-    // each token, page * page_size + offset, or in a dense cache sequence * kv_len + position; a negative one
-    // is no slot, and the token is passed over. Needed for k; optional for q alone.
+    // Slot of each token with Slots::mapping: [tokens], batch * q_len of them, int64 or
+    // AttentionSpec::index_dtype. A slot is page * page_size + offset, or sequence * kv_len + position in a
+    // dense cache; a negative one is no slot, and the token is passed over. Needed for k; optional for q
+    // alone. Absent with Slots::table.
     Tensor slot_mapping{};
-    // The shape and types are the same: what each token is rotated by. Absent with Slots::table: its place in
-    // its sequence. Present only where the spec has a rope.
+    // Position that each token is rotated by: [tokens], int64 or AttentionSpec::index_dtype. Absent with
+    // Slots::table: it is the place in the sequence. Present only if the spec has a rope.
     Tensor positions{};
-    // cos_sin: [positions, rotary_dim], the cosines and then the sines, fp32 or AttentionSpec::dtype.
-    // frequencies: fp32 [rotary_dim / 2], radians a position. Present exactly when the spec has a rope.
+    // What angles are taken from. RopeTable::cos_sin: [positions, rotary_dim], the cosines and then the
+    // sines, fp32 or AttentionSpec::dtype. RopeTable::frequencies: fp32 [rotary_dim / 2], radians a position.
+    // Present exactly when the spec has a rope.
     Tensor rope_table{};
-    Tensor
-        q_norm_weight{};  // [head_dim_qk], fp32 or dtype; present exactly when q is and the spec has q_norm
-    Tensor k_norm_weight{};  // likewise of k, of latents [head_dim_ckv]
-    // fp32 [1], or [kv_heads] of kv_scale head, as AttentionTensors has them: what is stored is the value
-    // times 1 / scale, rounded. Present exactly when k is and the spec has a kv_scale; v_scale not of
-    // latents. Of token_head and block128 they are written, as AttentionTensors has them beside k_cache and
-    // v_cache: the largest magnitude of the row, or of its 128 columns, over the largest number of kv_dtype.
-    // They may lie within the rows of the cache, whose elements they do not overlap. With latents the one of
-    // token_head is of all columns, those of the position among them; with block128 kpe_cache is present, of
-    // AttentionSpec::dtype.
+    // Weights of the RMS norm of q: [head_dim_qk], fp32 or AttentionSpec::dtype. Present exactly when q is
+    // present and the spec has q_norm.
+    Tensor q_norm_weight{};
+    // Weights of the RMS norm of k: [head_dim_qk] (latents: [head_dim_ckv]), fp32 or AttentionSpec::dtype.
+    // Present exactly when k is present and the spec has k_norm.
+    Tensor k_norm_weight{};
+    // Scales of k_cache, fp32. kv_scale tensor [1] and head [kv_heads] are read: what is stored is the value
+    // divided by the scale, rounded. token_head (the axes of k_cache without the last) and block128 (those
+    // and one of blocks of 128 columns) are computed and written: the largest magnitude of the row, or of its
+    // block, over the largest number of kv_dtype. They may lie within the rows of k_cache, whose elements
+    // they do not overlap. Latents: a scale of token_head is that of all columns, those of the position among
+    // them. Present exactly when k is present and the spec has a kv_scale.
     Tensor k_scale{};
-    Tensor v_scale{};  // as k_scale, of v
-    Tensor q_scale{};  // fp32 [1], optional, of a q_dtype of 8 bits
+    // Scales of v_cache, fp32, read or written by the rule of k_scale, with its axes. Absent for latents.
+    Tensor v_scale{};
+    // Scale of q_out if q_dtype is an 8-bit float: fp32 [1], read. Optional; absent: 1.
+    Tensor q_scale{};
 };
 
-// What Op::top_k binds. Of each row the k columns with the largest scores are selected, as of an indexer that
-// chooses the keys of a sparse attention, and written in ascending order; -1 follows where there are fewer.
+// The tensors of op top_k. Of each row the k columns with the largest scores are selected, as an indexer does
+// that chooses the keys of a sparse attention, and written in ascending order; -1 follows if there are fewer.
 // Of equal scores the lower columns are selected first; a NaN is below every score. The Batch is empty; the
-// workspace is kWorkspaceZeroedBytes long and holds the status alone.
+// workspace is kWorkspaceZeroedBytes long and holds the status alone. The caller keeps the memory until the
+// launches that use it are done.
 struct TopKTensors {
-    static constexpr Op kOp = Op::top_k;  // whose tensors they are
+    static constexpr Op kOp = Op::top_k;  // the op that these are the tensors of
 
-    Tensor scores{};      // fp32 [rows, columns], the last stride 1
-    Tensor row_starts{};  // [rows], optional: the first column of each row; AttentionSpec::index_dtype
-    Tensor row_ends{};    // [rows], optional: one past the last column of each row, likewise. What is past
-                          // the columns is clamped: see CallStatus::kv_len_clamped
-    Tensor indices{};     // int32 [rows, k], the last stride 1; overlaps no other tensor
+    // Scores, fp32 [rows, columns], the last stride 1.
+    Tensor scores{};
+    // First column of each row: [rows], AttentionSpec::index_dtype. Optional; absent: 0.
+    Tensor row_starts{};
+    // Column after the last one of each row: [rows], AttentionSpec::index_dtype. Optional; absent: all
+    // columns. A bound outside the columns is clamped and sets CallStatus::kv_len_clamped().
+    Tensor row_ends{};
+    // Selected columns, int32 [rows, k], the last stride 1. Overlaps no other tensor.
+    Tensor indices{};
 };
 
-// One of the structs above.
+// True for the structs of tensors, each of which names its op.
 template <class Tensors>
 concept TensorsOfOp = std::is_same_v<decltype(Tensors::kOp), const Op>;
 
-// Lengths on the device, dtype AttentionSpec::index_dtype, contiguous. A length beyond its bound is clamped
-// and reported by Call::status(); no value on the device makes a kernel touch memory outside the tensors.
-// A query with no key to attend to, be its sequence empty or all masked, gets o = 0 and lse = -inf (with a
-// sink, lse = the sink). Rows of o and lse that belong to no sequence, such as those from q_indptr[batch] on
-// or behind q_lens, keep what they held. Entries of a page table behind a sequence's last page, and the rest
-// of that page, may hold anything: they change no bit of the result.
+// Where each sequence lies in the tensors. Lengths are on the device, contiguous, of
+// AttentionSpec::index_dtype. A length beyond its bound is clamped and reported by Call::status(); no value
+// on the device makes a kernel touch memory outside the tensors. A query with no key to attend to, because
+// its sequence is empty or all keys are masked, gets o = 0 and lse = -inf (with a sink, lse = the sink). Rows
+// of o and lse that belong to no sequence, such as those from q_indptr[batch] on or past q_lens, keep what
+// they held. Entries of a page table past the last page of a sequence, and the rest of that page, may hold
+// anything: they change no bit of the result.
 struct Batch {
-    Tensor q_indptr{};   // [batch + 1]: first token of each sequence's queries, and the end
-    Tensor q_lens{};     // [batch], optional, of a dense q: queries in use
-    Tensor kv_indptr{};  // [batch + 1], ragged KV
-    Tensor kv_lens{};    // [batch]; optional for dense KV, needed with page_table
+    // First token of each sequence's queries, and the end: [batch + 1]. Absent for a dense q.
+    Tensor q_indptr{};
+    // Queries in use of each sequence of a dense q: [batch]. Optional.
+    Tensor q_lens{};
+    // First token of each sequence's keys, and the end: [batch + 1]. Present exactly for ragged KV.
+    Tensor kv_indptr{};
+    // Keys of each sequence: [batch]. Optional for dense KV, needed with page_table.
+    Tensor kv_lens{};
 
-    // Paged KV, either a padded table with kv_lens ...
-    Tensor page_table{};  // [batch, most pages a sequence]; rows may be strided
-    // ... of which table_rows, [batch], may state the row of each sequence: page_table is then [rows, most
-    // pages a sequence], whatever the batch is, and a batch in another order needs no other table. Two
-    // sequences may have one row. A sequence whose row the table has not has no keys: see CallStatus.
+    // Paged KV, a padded table: [batch, most pages a sequence]. Rows may be strided. Needs kv_lens.
+    Tensor page_table{};
+    // Row of page_table of each sequence: [batch]. Optional. page_table is then [rows, most pages a
+    // sequence], whatever the batch is, and a batch in another order needs no other table. Two sequences may
+    // have one row. A sequence whose row the table does not have has no keys, and sets
+    // CallStatus::page_out_of_range().
     Tensor table_rows{};
-    // ... or compressed rows.
-    Tensor page_indptr{};    // [batch + 1]
-    Tensor page_indices{};   // [most pages of all sequences]
-    Tensor last_page_len{};  // [batch]: tokens in each sequence's last page, 1 .. page_size
+    // Paged KV, compressed rows in place of page_table: the first of page_indices of each sequence, and the
+    // end, [batch + 1].
+    Tensor page_indptr{};
+    // Paged KV, compressed rows: the pages of all sequences, [most pages of all sequences].
+    Tensor page_indices{};
+    // Paged KV, compressed rows: tokens in the last page of each sequence, [batch], 1 .. page_size.
+    Tensor last_page_len{};
 
-    // Bounds. 0 takes what the tensors' shapes allow, which is needed to be small where a launch should be
-    // fast.
-    std::int64_t max_q_len = 0;   // of one sequence
-    std::int64_t max_kv_len = 0;  // of one sequence
+    // Upper bound of the queries of one sequence, known on the host. 0: what the shapes allow, which is the
+    // q_len of a dense q and the tokens of a ragged one. The grid is sized for it: give the true maximum of
+    // the batch if the shapes are much larger. A longer sequence on the device is clamped and reported by
+    // CallStatus::q_len_clamped().
+    std::int64_t max_q_len = 0;
+    // Upper bound of the keys of one sequence, known on the host. 0: what the shapes allow, such as the
+    // columns of page_table times page_size. Keys are divided over the GPU for it: give the true maximum of
+    // the batch if the shapes are much larger. A longer sequence on the device is clamped and reported by
+    // CallStatus::kv_len_clamped().
+    std::int64_t max_kv_len = 0;
 };
 
 }  // namespace attnsmith

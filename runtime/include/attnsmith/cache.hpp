@@ -335,6 +335,9 @@ struct CacheExplanations {
 // directory, and CacheError where there is none.
 class ATTNSMITH_API Cache {
   public:
+    // False if moved from.
+    explicit operator bool() const noexcept { return impl_ != nullptr; }
+
     // The writable one first; none without a cache.
     std::vector<std::string> directories() const;
     // Every entry of the directory and its layers.

@@ -352,7 +352,7 @@ class AppendChecker {
         check_vector(q_scale_, DType::fp32, {1, "scales"});
     }
 
-    bool writes_scales() const { return is_of_tokens(spec_.kv_scale); }
+    bool writes_scales() const { return is_per_token(spec_.kv_scale); }
 
     void check_scale(const Named& named, const Named& cache, bool wanted) const {
         if (!wanted) return refuse_extra(named, "k and v with a spec of kv_scale (of latents, k alone)");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <span>
 #include <string>
 
 #include "attnsmith/error.hpp"
@@ -33,6 +34,8 @@ constexpr auto kWords = [] {
     std::ranges::transform(kOps, words.begin(), [](const auto& op) { return op.word; });
     return words;
 }();
+
+static_assert(problem::has_numbers_of_c(std::span<const problem::Word<Op>>(kWords)));
 
 const OpTraits* find(Op op) {
     const auto found = std::ranges::find(kOps, op, [](const auto& one) { return one.word.value; });

@@ -62,13 +62,13 @@ constexpr RequestField alignment_field(std::string_view name, std::string_view h
     return field;
 }
 
-// A chunk that reaches past the longest sequence hides nothing.
+// No chunks, which 0 means as well: a chunk that reaches past the longest sequence hides nothing.
 void check_chunk(AttentionRequest& request, std::string_view field) {
     auto& chunk = request.spec.attention_chunk;
-    if (chunk && *chunk < 1)
+    if (chunk && *chunk < 0)
         throw InvalidRequest(std::string(field), std::to_string(*chunk),
-                             "a number of tokens from 1, or nothing for no chunks");
-    if (chunk && *chunk >= kMaxLength) chunk.reset();
+                             "a number of tokens from 1, or 0 for no chunks");
+    if (chunk && (*chunk == 0 || *chunk >= kMaxLength)) chunk.reset();
 }
 
 constexpr RequestField chunk_field(std::string_view name, std::string_view help) {
@@ -131,7 +131,7 @@ constexpr RequestField kFields[] = {
     window_field<&Spec::window_right, &CSpec::window_right, &CSpec::has_window_right>(
         "window_right", "keys seen after the query's own (default: all)"),
     chunk_field("attention_chunk",
-                "tokens, from 1: a query sees the keys of its own chunk alone (default: of all chunks)"),
+                "tokens: a query sees the keys of its own chunk alone; 0 is none (default: none)"),
     causal_block_field(
         "causal_block",
         "tokens, from 1: a query of a causal mask sees its whole block (default: up to itself)"),

@@ -24,7 +24,7 @@ inline DType position_dtype(const AttentionSpec& spec) {
 
 // Scales that a head of a token has of its own: none, one, or of a latent one for each block of its columns.
 inline std::int64_t scale_blocks(const AttentionSpec& spec) {
-    if (!is_of_tokens(spec.kv_scale)) return 0;
+    if (!is_per_token(spec.kv_scale)) return 0;
     return is_latent(spec) && spec.kv_scale == KvScale::block128 ? spec.head_dim_ckv / kScaleBlock : 1;
 }
 

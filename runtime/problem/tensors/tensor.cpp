@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,12 +48,11 @@ Tensor without_axes(const Tensor& tensor) {
     return result;
 }
 
-}  // namespace
-
-Tensor Tensor::contiguous(const void* data, DType dtype, std::initializer_list<std::int64_t> shape) {
-    if (shape.size() > static_cast<std::size_t>(kMaxRank)) {
+// Of these extents, with strides of 0.
+Tensor of_shape(const void* data, DType dtype, std::span<const std::int64_t> shape) {
+    if (shape.size() > static_cast<std::size_t>(Tensor::kMaxRank)) {
         throw InvalidRequest("shape", fmt::format("{} axes", shape.size()),
-                             fmt::format("at most {}", kMaxRank));
+                             fmt::format("at most {}", Tensor::kMaxRank));
     }
     Tensor tensor;
     tensor.data = const_cast<void*>(data);  // the one type for inputs and outputs; inputs are never written
@@ -60,6 +61,17 @@ Tensor Tensor::contiguous(const void* data, DType dtype, std::initializer_list<s
         if (extent < 0) throw InvalidRequest("shape", std::to_string(extent), "extents from 0");
         tensor.shape[static_cast<std::size_t>(tensor.rank++)] = extent;
     }
+    return tensor;
+}
+
+}  // namespace
+
+Tensor Tensor::contiguous(const void* data, DType dtype, std::initializer_list<std::int64_t> shape) {
+    return contiguous(data, dtype, std::span(shape.begin(), shape.size()));
+}
+
+Tensor Tensor::contiguous(const void* data, DType dtype, std::span<const std::int64_t> shape) {
+    Tensor tensor = of_shape(data, dtype, shape);
     std::int64_t stride = 1;
     for (int axis = tensor.rank - 1; axis >= 0; --axis) {
         tensor.strides[static_cast<std::size_t>(axis)] = stride;
@@ -67,6 +79,31 @@ Tensor Tensor::contiguous(const void* data, DType dtype, std::initializer_list<s
         if (extent > 1) stride = multiply("shape", stride, extent);
     }
     return tensor;
+}
+
+Tensor Tensor::strided(const void* data, DType dtype, std::initializer_list<std::int64_t> shape,
+                       std::initializer_list<std::int64_t> strides) {
+    return strided(data, dtype, std::span(shape.begin(), shape.size()),
+                   std::span(strides.begin(), strides.size()));
+}
+
+Tensor Tensor::strided(const void* data, DType dtype, std::span<const std::int64_t> shape,
+                       std::span<const std::int64_t> strides) {
+    Tensor tensor = of_shape(data, dtype, shape);
+    if (strides.size() != shape.size()) {
+        throw InvalidRequest("strides", fmt::format("{} strides", strides.size()),
+                             fmt::format("{}, one for each axis", shape.size()));
+    }
+    std::ranges::copy(strides, tensor.strides.begin());
+    return tensor;
+}
+
+std::int64_t Tensor::elements() const {
+    const auto extents = std::span(shape).first(static_cast<std::size_t>(rank));
+    if (std::ranges::find(extents, 0) != extents.end()) return 0;
+    std::int64_t count = 1;
+    for (const std::int64_t extent : extents) count = multiply("shape", count, extent);
+    return count;
 }
 
 Tensor Tensor::permute(std::initializer_list<int> axes) const {

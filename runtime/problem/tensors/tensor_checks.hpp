@@ -22,7 +22,7 @@ struct Named {
     int index = -1;             // in a list of tensors; -1: not of a list
     std::string_view within{};  // what it is a part of, with the dot: "addresses."
 
-    bool present() const { return tensor.data != nullptr || tensor.rank != 0; }
+    bool present() const { return static_cast<bool>(tensor); }
     std::int64_t extent(int axis) const { return tensor.shape[static_cast<std::size_t>(axis)]; }
     std::int64_t stride(int axis) const { return tensor.strides[static_cast<std::size_t>(axis)]; }
 

@@ -112,7 +112,7 @@ TEST_CASE("keys and values of 8 bits are judged by what is stored, and heads of 
     const Judged good(test);
     CHECK(good.values().fault.empty());
     test.steps[0].spoil_scales = [](std::vector<float>& k, std::vector<float>&) { k[1] = -1; };
-    test.steps[0].status.scale_not_positive = true;
+    test.steps[0].status.bits |= kStatusScaleNotPositive;
     const Judged bad(test);
     CHECK(bad.values().fault.empty());
     CHECK(contains(compare_values(test, test.steps[0], bad.storage, good.outputs, kCompareAll).fault,

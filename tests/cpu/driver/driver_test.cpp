@@ -144,7 +144,7 @@ TEST_CASE("driver: no GPU is a DriverError with code 100", "[driver]") {
         FAIL("opened");
     } catch (const DriverError& error) {
         CHECK(error.call() == "cuInit");
-        CHECK(error.code() == 100);
+        CHECK(error.driver_code() == 100);
         CHECK(error.meaning().find("CUDA_ERROR_NO_DEVICE") == 0);
     }
 }
@@ -284,7 +284,7 @@ TEST_CASE("driver: an image that the driver refuses is LoadRefused", "[driver]")
         FAIL("loaded");
     } catch (const LoadRefused& error) {
         CHECK(error.call() == "cuLibraryLoadData");
-        CHECK(error.code() == CUDA_ERROR_NO_BINARY_FOR_GPU);
+        CHECK(error.driver_code() == CUDA_ERROR_NO_BINARY_FOR_GPU);
     }
     CHECK_NOTHROW(Library::load(fake.api, tiny_cubin()));
     // An entry that is not in the image: the image is the wrong one.
@@ -299,7 +299,7 @@ TEST_CASE("driver: an image that the driver refuses is LoadRefused", "[driver]")
     } catch (const LoadRefused&) {
         FAIL("taken for a refusal");
     } catch (const DriverError& error) {
-        CHECK(error.code() == CUDA_ERROR_OUT_OF_MEMORY);
+        CHECK(error.driver_code() == CUDA_ERROR_OUT_OF_MEMORY);
     }
 }
 
@@ -340,7 +340,7 @@ TEST_CASE("driver: a global variable is read", "[driver]") {
         library->read_global_u32("nothing");
         FAIL("found");
     } catch (const DriverError& error) {
-        CHECK(error.code() == CUDA_ERROR_NOT_FOUND);
+        CHECK(error.driver_code() == CUDA_ERROR_NOT_FOUND);
     }
 }
 

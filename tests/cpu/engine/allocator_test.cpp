@@ -22,14 +22,14 @@ struct Pool {
 
     RuntimeOptions options() {
         RuntimeOptions options = fake_options();
-        options.allocate = [this](std::size_t bytes, int of) -> void* {
+        options.device_allocate = [this](std::size_t bytes, int of) -> void* {
             device = of;
             if (empty) return nullptr;
             auto* const memory = static_cast<char*>(std::aligned_alloc(256, (bytes + 511) / 256 * 256));
             live[memory + offset] = bytes;
             return memory + offset;
         };
-        options.free = [this](void* memory, std::size_t bytes, int of) {
+        options.device_free = [this](void* memory, std::size_t bytes, int of) {
             ++frees;
             const auto found = live.find(memory);
             if (found == live.end() || found->second != bytes || of != device) {
@@ -91,8 +91,8 @@ TEST_CASE("an allocator that gives nothing is named with the bytes", "[engine]")
         (void)runtime.allocate(4711);
         FAIL("it was taken");
     } catch (const DriverError& error) {
-        CHECK(error.call() == "RuntimeOptions::allocate");
-        CHECK(error.code() == 2);
+        CHECK(error.call() == "RuntimeOptions::device_allocate");
+        CHECK(error.driver_code() == 2);
         CHECK(std::string(error.what()).find("4711 bytes") != std::string::npos);
     }
     CHECK(pool.frees == 0);
@@ -104,17 +104,17 @@ TEST_CASE("an address that is not aligned is refused and given back", "[engine]"
     pool.offset = 128;
     const Runtime runtime(pool.options());
     const InvalidRequest error = refused([&] { (void)runtime.allocate(64); });
-    CHECK(error.field() == "RuntimeOptions::allocate");
+    CHECK(error.field() == "RuntimeOptions::device_allocate");
     CHECK(error.accepted() == "a multiple of 256");
     CHECK(pool.live.empty());
     CHECK(pool.wrong_frees == 0);
 }
 
-TEST_CASE("allocate and free are given together", "[engine]") {
+TEST_CASE("device_allocate and device_free are given together", "[engine]") {
     Pool pool;
     RuntimeOptions only_allocate = pool.options(), only_free = pool.options();
-    only_allocate.free = nullptr;
-    only_free.allocate = nullptr;
-    CHECK(refused([&] { const Runtime runtime(only_allocate); }).field() == "free");
-    CHECK(refused([&] { const Runtime runtime(only_free); }).field() == "allocate");
+    only_allocate.device_free = nullptr;
+    only_free.device_allocate = nullptr;
+    CHECK(refused([&] { const Runtime runtime(only_allocate); }).field() == "device_free");
+    CHECK(refused([&] { const Runtime runtime(only_free); }).field() == "device_allocate");
 }

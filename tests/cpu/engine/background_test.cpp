@@ -152,7 +152,7 @@ TEST_CASE("a future that is dropped waits for nobody, and its Runtime does when 
 TEST_CASE("a kernel that a caller waits for is compiled before those of the background and of a prewarm",
           "[engine][background]") {
     const GatedNvrtc nvrtc;
-    for (const std::int64_t head_dim : {512, 256}) Runtime(options()).prepare(merge(head_dim), {}, 0);
+    for (const std::int64_t head_dim : {512, 256}) (void)Runtime(options()).prepare(merge(head_dim), {}, 0);
     const std::vector<std::string> waited_for = nvrtc.programs();
     const TemporaryDirectory cache;
     RuntimeOptions with_cache = options();
@@ -166,10 +166,10 @@ TEST_CASE("a kernel that a caller waits for is compiled before those of the back
     nvrtc.wait_for_compile(3);
     std::vector<AttentionSpec> specs;
     for (std::int64_t head_dim = 264; head_dim <= 480; head_dim += 8) specs.push_back(merge(head_dim));
-    std::jthread prewarming([&] { runtime.prewarm(specs, std::vector{90}, {.jobs = 4}); });
-    std::jthread caller([&] { runtime.prepare(merge(512), {}, 0); });
-    std::jthread joining([&] { runtime.prepare(merge(256), {}, 0); });  // that of the last future
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));        // until all of them wait
+    std::jthread prewarming([&] { (void)runtime.prewarm(specs, std::vector{90}, {.jobs = 4}); });
+    std::jthread caller([&] { (void)runtime.prepare(merge(512), {}, 0); });
+    std::jthread joining([&] { (void)runtime.prepare(merge(256), {}, 0); });  // that of the last future
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));              // until all of them wait
     nvrtc.open();
     for (const auto& future : queued) future.wait();
     prewarming.join();

@@ -1,10 +1,13 @@
 // A process with several GPUs: a kernel is of one of them, and is loaded and launched there.
 #include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <vector>
 
 #include "driver/device.hpp"
 #include "engine/fake_runtime.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/expect.hpp"
+#include "support/variable.hpp"
 
 using namespace attnsmith;
 using attnsmith::test::at;
@@ -60,7 +63,7 @@ TEST_CASE("each device is planned for as what it is", "[engine][devices]") {
     REQUIRE(devices.size() == 3);
     CHECK((devices[1].sm == 90 && devices[1].sm_count == 78 && devices[2].sm == 89));
     for (const DeviceInfo& device : devices) {
-        const families::DeviceTraits traits = engine::impl_of(runtime).traits(device.index);
+        const families::DeviceTraits traits = engine::impl_of(runtime).traits(device.device);
         CHECK((traits.sm == device.sm && traits.sm_count == device.sm_count && traits.name == device.name));
     }
     const Kernel ada = runtime.prepare(kMerge, {}, 2);
@@ -68,7 +71,7 @@ TEST_CASE("each device is planned for as what it is", "[engine][devices]") {
     ada.bind(tensors()).launch();  // in a context where a cubin of the others would be refused
     CHECK(launch_of(before + 1).device == 2);
     CHECK(test::contains(ada.plan_json(), "\"sm\": \"89\""));
-    CHECK(refused([&] { runtime.prepare(kMerge, {}, 3); }).field() == "device");
+    CHECK(refused([&] { (void)runtime.prepare(kMerge, {}, 3); }).field() == "device");
 }
 
 TEST_CASE("the current device is that of the caller's context", "[engine][devices]") {
@@ -92,7 +95,7 @@ TEST_CASE("a device's memory ends", "[engine][devices]") {
         (void)runtime.allocate(1, 1);
         FAIL("allocated");
     } catch (const DriverError& error) {
-        CHECK(error.code() == 2);
+        CHECK(error.driver_code() == 2);
         CHECK(error.call() == "cuMemAlloc");
     }
     ::unsetenv("FAKE_CUDA_MEMORY");
@@ -103,12 +106,60 @@ TEST_CASE("problems that are prepared are kept, but not without end", "[engine][
     Runtime runtime = make_runtime();
     const auto kept = [&] { return engine::impl_of(runtime).prepared.size(); };
     constexpr std::size_t kMost = 4096;
-    for (std::size_t i = 1; i <= kMost; ++i) runtime.prepare(kMerge, {1, static_cast<std::int64_t>(i), 1}, 0);
+    for (std::size_t i = 1; i <= kMost; ++i)
+        (void)runtime.prepare(kMerge, {1, static_cast<std::int64_t>(i), 1}, 0);
     CHECK(kept() == kMost);
-    runtime.prepare(kMerge, {1, 1, 1}, 0);  // one of them
+    (void)runtime.prepare(kMerge, {1, 1, 1}, 0);  // one of them
     CHECK(kept() == kMost);
     const int loads = fake().library_loads;
-    runtime.prepare(kMerge, {1, 0, 1}, 0);
+    (void)runtime.prepare(kMerge, {1, 0, 1}, 0);
     CHECK((kept() >= 1 && kept() <= kMost));
     CHECK(fake().library_loads == loads);
+}
+
+TEST_CASE("no GPU and no driver are an empty list of devices, a driver that fails is an error",
+          "[engine][devices]") {
+    {
+        const test::Variable none("FAKE_CUDA_DEVICES", "0");
+        CHECK(Runtime(test::fake_options()).devices().empty());
+    }
+    RuntimeOptions no_driver = test::fake_options();
+    no_driver.driver_path = "/nowhere/libcuda.so.1";
+    CHECK(Runtime(no_driver).devices().empty());
+    const test::Variable broken("FAKE_CUDA_INIT", "999");  // CUDA_ERROR_UNKNOWN
+    try {
+        (void)Runtime(test::fake_options()).devices();
+        FAIL("a list");
+    } catch (const DriverError& error) {
+        CHECK(error.driver_code() == 999);
+        CHECK(error.call() == "cuInit");
+    }
+}
+
+TEST_CASE("a capability given as a device and a device given as a capability are told apart",
+          "[engine][devices]") {
+    const Runtime runtime = make_runtime();
+    const InvalidRequest device = refused([&] { (void)runtime.prepare(kMerge, {}, 90); });
+    CHECK(device.field() == "device");
+    CHECK(device.accepted() == "a device from 0 to 2; 90 is a compute capability, which sm takes");
+    CHECK(refused([&] { (void)runtime.prepare(kMerge, {}, 85); }).accepted() == "0 to 2");
+    for (const int ordinal : {-1, 1}) {
+        const InvalidRequest sm = refused([&] { (void)runtime.plan_json(kMerge, {}, ordinal); });
+        CHECK(sm.field() == "sm");
+        CHECK(test::contains(sm.accepted(), "; the ordinal of a GPU is a device"));
+    }
+    CHECK(nlohmann::json::parse(runtime.plan_json(kMerge, {}))["device"]["sm_count"] == 132);
+}
+
+TEST_CASE("a buffer says which device it is of", "[engine][devices]") {
+    const Runtime runtime = make_runtime();
+    CHECK(runtime.allocate(512, 2).device() == 2);
+    CHECK(runtime.allocate(0).device() == 0);
+}
+
+TEST_CASE("the JSON of devices has the ordinal by its new and its old name", "[engine][devices]") {
+    const std::vector<DeviceInfo> devices = {{.device = 3, .name = "H100", .sm = 90}};
+    const char* const wanted =
+        R"([{"device": 3, "index": 3, "name": "H100", "sm": 90, "sm_count": 0, "memory_bytes": 0}])";
+    CHECK(nlohmann::json::parse(to_json(devices)) == nlohmann::json::parse(wanted));
 }

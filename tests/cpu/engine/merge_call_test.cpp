@@ -78,10 +78,10 @@ TEST_CASE("a kernel binds the tensors of its own op", "[engine][merge]") {
     Runtime runtime(fake_options());
     const Kernel merge = runtime.prepare(kSpec, {});
     CHECK(merge.spec() == kSpec);
-    CHECK(refused([&] { merge.bind(AttentionTensors{}, {}); }).field() == "op");
+    CHECK(refused([&] { (void)merge.bind(AttentionTensors{}, {}); }).field() == "op");
     const Kernel attention = runtime.prepare({.head_dim_qk = 64, .q_heads = 3}, {1, 512, 512});
-    const InvalidRequest error = refused([&] { attention.bind(tensors(5)); });
+    const InvalidRequest error = refused([&] { (void)attention.bind(tensors(5)); });
     CHECK(error.field() == "op");
     CHECK(error.value() == "attention");
-    CHECK(refused([&] { merge.bind(MergeTensors{}); }).field() == "o_states");
+    CHECK(refused([&] { (void)merge.bind(MergeTensors{}); }).field() == "o_states");
 }

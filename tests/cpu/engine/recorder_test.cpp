@@ -140,9 +140,9 @@ TEST_CASE("a runtime that ends leaves what could not be written before", "[engin
     const std::string file = temporary / "later/file";
     {
         Runtime runtime(options_for(file));
-        for (const std::int64_t heads : {1, 2, 1}) runtime.prepare(merge(heads).spec, {});
+        for (const std::int64_t heads : {1, 2, 1}) (void)runtime.prepare(merge(heads).spec, {});
         REQUIRE(::mkdir((temporary / "later").c_str(), 0700) == 0);
-        runtime.prepare(merge(1).spec, {});  // which is prepared already
+        (void)runtime.prepare(merge(1).spec, {});  // which is prepared already
     }
     CHECK(lines_of(file) == std::vector{problem::recorded_line(merge(1)), problem::recorded_line(merge(2))});
 }
@@ -186,8 +186,8 @@ TEST_CASE("a runtime records what it is asked to prepare, also in vain", "[engin
 TEST_CASE("the environment names the file, which an option overrides", "[engine][recorder][environment]") {
     const TemporaryDirectory temporary;
     const Variable variable("ATTNSMITH_RECORD", temporary / "from-environment");
-    Runtime(options_for({})).prepare(merge(1).spec, {});
-    Runtime(options_for(temporary / "from-option")).prepare(merge(2).spec, {});
+    (void)Runtime(options_for({})).prepare(merge(1).spec, {});
+    (void)Runtime(options_for(temporary / "from-option")).prepare(merge(2).spec, {});
     CHECK(lines_of(temporary / "from-environment") == std::vector{problem::recorded_line(merge(1))});
     CHECK(lines_of(temporary / "from-option") == std::vector{problem::recorded_line(merge(2))});
 }

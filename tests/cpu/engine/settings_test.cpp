@@ -126,6 +126,33 @@ TEST_CASE("options win over the environment", "[engine][environment]") {
     CHECK(engine::settle({}).compile_threads >= 1);
 }
 
+TEST_CASE("without use_environment no variable is read", "[engine][environment]") {
+    const Environment set({{"ATTNSMITH_CACHE_DIR", "/c"},
+                           {"ATTNSMITH_CACHE_TRUST_KEYS", "/none"},
+                           {"ATTNSMITH_CACHE_SIGN_KEY", "/s"},
+                           {"ATTNSMITH_CACHE_PUSH", "1"},
+                           {"ATTNSMITH_CACHE_TOKEN", "token"},
+                           {"ATTNSMITH_LOG", "loud"},
+                           {"ATTNSMITH_NVRTC_PATH", "/n"},
+                           {"ATTNSMITH_ON_MISS", "error"},
+                           {"ATTNSMITH_RECORD", "/r"},
+                           {"ATTNSMITH_TUNING", "/t"},
+                           {"AWS_ACCESS_KEY_ID", "id"},
+                           {"AWS_REGION", "eu-west-1"},
+                           {"HOME", "/h"},
+                           {"XDG_CACHE_HOME", "/x"}});
+    const engine::Settings none = engine::settle({.use_environment = false});
+    CHECK(none.cache_dirs.empty());
+    CHECK(none.no_cache_because == "cache_dirs names no directory, and use_environment is false");
+    CHECK((none.trusted_keys.empty() && none.sign_key_file.empty() && !none.push_compiled));
+    CHECK((none.nvrtc.path.empty() && none.record_file.empty() && none.tuning_files.empty()));
+    CHECK((none.log_level == LogLevel::warn && none.on_miss == OnMiss::compile));
+    const engine::Settings remotes =
+        engine::settle({.use_environment = false, .cache_dirs = {"/a", "https://h/p", "s3://bucket/team"}});
+    CHECK((remotes.http.access.bearer_token.empty() && !remotes.s3.access.aws));
+    CHECK(remotes.s3_service.region.empty());
+}
+
 TEST_CASE("a negative number of threads or jobs is refused", "[engine]") {
     CHECK(test::refused([] { Runtime runtime({.use_cache = false, .compile_threads = -3}); }).field() ==
           "compile_threads");
@@ -133,7 +160,7 @@ TEST_CASE("a negative number of threads or jobs is refused", "[engine]") {
     Runtime runtime({.cache_dirs = {temporary / "cache"}});
     const std::vector<AttentionSpec> specs;
     const std::vector<int> sms = {90};
-    CHECK(test::refused([&] { runtime.prewarm(specs, sms, {.jobs = -7}); }).field() == "jobs");
+    CHECK(test::refused([&] { (void)runtime.prewarm(specs, sms, {.jobs = -7}); }).field() == "jobs");
     CHECK(runtime.prewarm(specs, sms, {.jobs = 0}).total == 0);
 }
 

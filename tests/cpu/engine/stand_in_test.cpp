@@ -168,11 +168,11 @@ TEST_CASE("a child forked while a thread prepares a kernel prepares it, too", "[
     nvrtc.shut();
     const Runtime runtime = Runtime(options(temporary / "cache"));
     auto& shared = const_cast<Runtime&>(runtime);
-    std::thread maker([&] { shared.prepare(merge(64), {}, 0); });
+    std::thread maker([&] { (void)shared.prepare(merge(64), {}, 0); });
     nvrtc.wait_for_compile(1);
     ChildProcess child([&] {
         ::alarm(60);
-        shared.prepare(merge(64), {}, 0);
+        (void)shared.prepare(merge(64), {}, 0);
         return 0;
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -188,7 +188,7 @@ TEST_CASE("threads that prepare a kernel at once compile and load it once", "[en
     const int loads = test::fake().library_loads;
     {
         std::vector<std::jthread> threads;
-        for (int i = 0; i < 8; ++i) threads.emplace_back([&] { runtime.prepare(merge(64), {}, 0); });
+        for (int i = 0; i < 8; ++i) threads.emplace_back([&] { (void)runtime.prepare(merge(64), {}, 0); });
     }
     CHECK(nvrtc.compiles() == 1);
     CHECK(test::fake().library_loads == loads + 1);
@@ -303,7 +303,7 @@ TEST_CASE("sources are kept where somebody asks for them", "[engine][cubins]") {
     const TemporaryDirectory temporary;
     RuntimeOptions keeping = options("");
     keeping.keep_source_dir = temporary / "sources";
-    Runtime(keeping).prepare(merge(64), {}, 0);
+    (void)Runtime(keeping).prepare(merge(64), {}, 0);
     std::vector<std::filesystem::path> files;
     for (const auto& file : std::filesystem::directory_iterator(keeping.keep_source_dir))
         files.push_back(file);

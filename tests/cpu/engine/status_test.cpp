@@ -114,14 +114,29 @@ struct Attention {
 
 TEST_CASE("the bits of a status word are the members of a CallStatus", "[engine][status]") {
     CHECK_FALSE(CallStatus::from_word(0));
-    CHECK(CallStatus::from_word(kStatusQueryLengthClamped).q_len_clamped);
-    CHECK(CallStatus::from_word(kStatusKeyLengthClamped).kv_len_clamped);
-    CHECK(CallStatus::from_word(kStatusPageOutOfRange).page_out_of_range);
-    CHECK_FALSE(CallStatus::from_word(kStatusPageOutOfRange).kv_len_clamped);
+    CHECK(CallStatus::from_word(kStatusQLenClamped).q_len_clamped());
+    CHECK(CallStatus::from_word(kStatusKvLenClamped).kv_len_clamped());
+    CHECK(CallStatus::from_word(kStatusPageOutOfRange).page_out_of_range());
+    CHECK_FALSE(CallStatus::from_word(kStatusPageOutOfRange).kv_len_clamped());
     const CallStatus shared = CallStatus::from_word(kStatusWorkspaceNotZeroed);
-    CHECK(shared.workspace_not_zeroed);
+    CHECK(shared.workspace_not_zeroed());
     CHECK(shared);
-    CHECK_FALSE((shared.q_len_clamped || shared.kv_len_clamped || shared.page_out_of_range));
+    CHECK_FALSE((shared.q_len_clamped() || shared.kv_len_clamped() || shared.page_out_of_range()));
+    CHECK(CallStatus::from_word(kStatusScaleNotPositive).scale_not_positive());
+    CHECK(CallStatus::from_word(kStatusSlotOutOfRange).slot_out_of_range());
+    CHECK(CallStatus::from_word(kStatusPositionOutOfRange).position_out_of_range());
+    CHECK(CallStatus::from_word(kStatusSlotWrittenTwice).slot_written_twice());
+    CHECK(shared.bits == kStatusWorkspaceNotZeroed);
+}
+
+TEST_CASE("a status in words names each bit, one of a later version by its number", "[engine][status]") {
+    CHECK(to_string(CallStatus{}).empty());
+    CHECK(to_string(CallStatus{kStatusKvLenClamped}) == "kv_len_clamped");
+    CHECK(to_string(CallStatus{0xff}) ==
+          "q_len_clamped, kv_len_clamped, page_out_of_range, workspace_not_zeroed, scale_not_positive, "
+          "slot_out_of_range, position_out_of_range, slot_written_twice");
+    CHECK(to_string(CallStatus{kStatusQLenClamped | 1u << 12}) == "q_len_clamped, bit 12");
+    CHECK(CallStatus{1u << 12});
 }
 
 TEST_CASE("a workspace of the call's own begins with zeros, and no stream of the caller's is waited for",
@@ -134,17 +149,16 @@ TEST_CASE("a workspace of the call's own begins with zeros, and no stream of the
 TEST_CASE("status waits for its stream alone and says what lies in the workspace", "[engine][status]") {
     const Attention attention;
     const int before = waits();
-    set_word(attention.workspace,
-             kStatusQueryLengthClamped | kStatusPageOutOfRange | kStatusWorkspaceNotZeroed);
+    set_word(attention.workspace, kStatusQLenClamped | kStatusPageOutOfRange | kStatusWorkspaceNotZeroed);
     const CallStatus status = attention.call.status(attention.stream);
-    CHECK(status.q_len_clamped);
-    CHECK_FALSE(status.kv_len_clamped);
-    CHECK(status.page_out_of_range);
-    CHECK(status.workspace_not_zeroed);
+    CHECK(status.q_len_clamped());
+    CHECK_FALSE(status.kv_len_clamped());
+    CHECK(status.page_out_of_range());
+    CHECK(status.workspace_not_zeroed());
     CHECK(waits() == before + 1);
     CHECK(fake().default_stream_waits == 0);
     CHECK(fake().host_allocations == 1);
-    CHECK(attention.call.status(nullptr).q_len_clamped);  // sticky, and the default stream's as well
+    CHECK(attention.call.status(nullptr).q_len_clamped());  // sticky, and the default stream's as well
     CHECK(fake().default_stream_waits == 1);
     CHECK(fake().host_allocations == 1);
 }
@@ -162,7 +176,7 @@ TEST_CASE("clearing the status leaves alone what kernels count in, and waits for
 
 TEST_CASE("the status word is copied in the stream's order", "[engine][status]") {
     Attention attention;
-    set_word(attention.workspace, kStatusKeyLengthClamped);
+    set_word(attention.workspace, kStatusKvLenClamped);
     std::uint32_t word = 1, cleared = 1, merged = 1;
     const int before = waits();
     attention.call.copy_status(&word, attention.stream);
@@ -172,7 +186,7 @@ TEST_CASE("the status word is copied in the stream's order", "[engine][status]")
     merge.copy_status(&merged, attention.stream);
     CHECK(waits() == before);
     attention.runtime->synchronize(attention.stream);
-    CHECK(word == kStatusKeyLengthClamped);
+    CHECK(word == kStatusKvLenClamped);
     CHECK(cleared == 0);
     CHECK(merged == 0);
     CHECK_FALSE(merge.status(attention.stream));
@@ -184,9 +198,9 @@ TEST_CASE("statuses, binds and copies leave other threads' captures alone", "[en
     const OwnStream captured;
     Buffer buffer = attention.runtime->allocate(16);
     beside_capture(captured, [&] {
-        set_word(attention.workspace, kStatusKeyLengthClamped);
-        CHECK(attention.call.status(attention.stream).kv_len_clamped);
-        CHECK(attention.call.status().kv_len_clamped);
+        set_word(attention.workspace, kStatusKvLenClamped);
+        CHECK(attention.call.status(attention.stream).kv_len_clamped());
+        CHECK(attention.call.status().kv_len_clamped());
         attention.call.clear_status(attention.stream);
         CHECK_FALSE(bound(attention.kernel).status(attention.stream));  // made, asked and freed
         (void)attention.runtime->prepare({.head_dim_qk = 128, .q_heads = 2}, {1, 64, 64});
@@ -205,7 +219,7 @@ TEST_CASE("a stream that is being captured is not waited for, and its capture li
     const OwnStream captured;
     std::uint32_t word = 0;
     beside_capture(captured, [&] {
-        CHECK(refused([&] { attention.call.status(captured); }).field() == "stream");
+        CHECK(refused([&] { (void)attention.call.status(captured); }).field() == "stream");
         CHECK_THROWS_AS(attention.runtime->synchronize(captured), DriverError);
         attention.call.copy_status(&word, captured);
         attention.call.clear_status(captured);
@@ -218,7 +232,7 @@ TEST_CASE("the default stream is left alone while one that waits for it is captu
     Buffer buffer = attention.runtime->allocate(16);
     std::uint32_t word = 0;
     beside_capture(captured, [&] {
-        CHECK(refused([&] { attention.call.status(); }).field() == "stream");
+        CHECK(refused([&] { (void)attention.call.status(); }).field() == "stream");
         CHECK_THROWS_AS(buffer.upload(&word, sizeof word), DriverError);
         CHECK_THROWS_AS(buffer.download(&word, sizeof word), DriverError);
         CHECK_THROWS_AS(attention.runtime->synchronize(), DriverError);

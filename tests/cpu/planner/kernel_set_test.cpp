@@ -314,7 +314,7 @@ TEST_CASE("the coverage of a model with latents has the kernels of its decode an
             "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
             "v_head_dim": 128, "rope_theta": 10000, "rope_interleave": true, "torch_dtype": "bfloat16"})",
         R"({"dtype": "bf16", "kv": "paged", "page_size": [1, 64], "index_dtype": ["int32", "int64"],
-            "consistency": ["default", "bitwise"], "kv_dtype": ["bf16", "e4m3"],
+            "consistency": ["standard", "bitwise"], "kv_dtype": ["bf16", "e4m3"],
             "kv_scale": ["none", "token_head", "block128"], "o_dtype": ["bf16", "fp32"], "slots": "mapping"})");
     std::mt19937 random(20261125);
     for (const int sm : {80, 90, 120}) {

@@ -2,9 +2,13 @@
 
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 #include <set>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "support/catch.hpp"
 
@@ -39,7 +43,7 @@ TEST_CASE("a driver error says the call, the code and its meaning", "[error]") {
     CHECK(std::string(error.what()) ==
           "cuLaunchKernelEx failed: an illegal memory access was encountered (CUDA error 700)");
     CHECK(error.call() == "cuLaunchKernelEx");
-    CHECK(error.code() == 700);
+    CHECK(error.driver_code() == 700);
     CHECK(error.meaning() == "an illegal memory access was encountered");
 }
 
@@ -52,6 +56,59 @@ TEST_CASE("a missing library says what was tried and the remedy", "[error]") {
     CHECK(error.library() == "NVRTC");
     CHECK(error.tried().size() == 2);
     CHECK(std::string(LibraryMissing("NVRTC", {}, "").what()) == "NVRTC could not be opened; tried nothing");
+}
+
+TEST_CASE("a cache error says the file that it is about", "[error]") {
+    const CacheError error("the export failed: the disk is full", "/kernels.bundle");
+    CHECK(std::string(error.what()) == "the export failed: the disk is full");
+    CHECK(error.path() == "/kernels.bundle");
+    CHECK(CacheError("there is no cache directory").path().empty());
+}
+
+TEST_CASE("copies of an error have its fields, and copying does not throw", "[error]") {
+    STATIC_REQUIRE(std::is_nothrow_copy_constructible_v<InvalidRequest>);
+    STATIC_REQUIRE(std::is_nothrow_copy_assignable_v<CompileError>);
+    std::optional<InvalidRequest> error(std::in_place, "page_size", "-1", "an integer from 1");
+    const InvalidRequest copy = *error;
+    InvalidRequest moved = std::move(*error);
+    CHECK(error->field() == "page_size");  // a move copies, so that no error is ever without its fields
+    error.reset();
+    CHECK(copy.field() == "page_size");
+    moved = InvalidRequest("q_heads", "0", "an integer from 1");
+    CHECK(moved.field() == "q_heads");
+    CHECK(copy.accepted() == "an integer from 1");
+}
+
+TEST_CASE("the details of an error are its kind, its message and its fields", "[error]") {
+    const std::pair<Error, const char*> cases[] = {
+        {InvalidRequest("page_size", "-1", "1"),
+         R"j({"code": "invalid_request", "message": "page_size: -1 is not accepted; expected 1",
+             "field": "page_size", "value": "-1", "accepted": "1"})j"},
+        {Unsupported("no", {{"mma", "why"}}),
+         R"j({"code": "unsupported", "message": "no: mma (why)",
+             "refusals": [{"candidate": "mma", "reason": "why"}]})j"},
+        {CompileError("no", "log", {"-a"}, "1: x"),
+         R"j({"code": "compile_error", "message": "no", "log": "log", "options": ["-a"],
+             "numbered_source": "1: x"})j"},
+        {DriverError("cuInit", 3, "m"),
+         R"j({"code": "driver_error", "message": "cuInit failed: m (CUDA error 3)", "call": "cuInit",
+             "driver_code": 3, "meaning": "m"})j"},
+        {LibraryMissing("NVRTC", {"a"}, ""),
+         R"j({"code": "library_missing", "message": "NVRTC could not be opened; tried a",
+             "library": "NVRTC", "tried": ["a"]})j"},
+        {KernelMissing("no", R"({"op": "merge"})", 90, "00", "c"),
+         R"j({"code": "kernel_missing", "message": "no", "request": {"op": "merge"}, "sm": 90,
+             "key": "00", "command": "c"})j"},
+        {CacheError("no", "/f"), R"j({"code": "cache_error", "message": "no", "path": "/f"})j"},
+        {Error("no"), R"j({"code": "failed", "message": "no"})j"},
+    };
+    for (const auto& [error, wanted] : cases) {  // copied as the base, which has the fields
+        const nlohmann::json details = nlohmann::json::parse(error.details_json());
+        CHECK(details == nlohmann::json::parse(wanted));
+        CHECK(details.at("code") == to_string(error.kind()));
+    }
+    CHECK(Error("no").kind() == ErrorKind::failed);
+    CHECK(DriverError("cuInit", 3, "m").kind() == ErrorKind::driver_error);
 }
 
 TEST_CASE("every error is an attnsmith::Error", "[error]") {

@@ -22,7 +22,7 @@ TEST_CASE("what a nested part leaves out is its class's default, with a note", "
           both({"full_attention", 32, 32, 32, 128, 128, rsqrt(128)}));
     // A file's own top level has them, or it is broken.
     CHECK(refused([] {
-              parse_model(R"({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 2})");
+              (void)parse_model(R"({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 2})");
           }).field() == "num_attention_heads");
     // What changes the answer is known at any level.
     CHECK(summary(parse_model(R"({"model_type": "gemma2", "hidden_size": 2304, "num_attention_heads": 8,

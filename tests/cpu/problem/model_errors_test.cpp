@@ -181,7 +181,7 @@ TEST_CASE("an error has the value that stands in the config and what it was made
     };
     for (const Bad& bad : cases) {
         INFO(bad.config);
-        const InvalidRequest error = refused([&] { parse_model(bad.config); });
+        const InvalidRequest error = refused([&] { (void)parse_model(bad.config); });
         INFO(error.what());
         CHECK(error.field() == bad.field);
         CHECK(error.value() == bad.value);
@@ -197,7 +197,7 @@ TEST_CASE("a config.json of 3 MB is read, one of more than 16 MiB refused with i
     };
     CHECK(parse_model(of_size(3'100'000)).attentions.size() == 2);
     CHECK(parse_model(of_size(16 << 20)).attentions.size() == 2);
-    const InvalidRequest error = refused([&] { parse_model(of_size((16 << 20) + 1)); });
+    const InvalidRequest error = refused([&] { (void)parse_model(of_size((16 << 20) + 1)); });
     CHECK(error.field() == "config.json");
     CHECK(contains(error.what(), "16777217 bytes"));
     CHECK(contains(error.what(), "at most 16777216"));

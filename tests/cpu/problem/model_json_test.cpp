@@ -12,7 +12,7 @@ namespace {
 
 std::string refused_field(const char* text) {
     try {
-        parse_model_options(text);
+        (void)parse_model_options(text);
     } catch (const InvalidRequest& error) {
         return error.field();
     }

@@ -20,7 +20,7 @@ std::vector<Refusal> strictly_refused(const std::string& config) {
     ModelOptions options;
     options.strict = true;
     try {
-        parse_model(config, options);
+        (void)parse_model(config, options);
     } catch (const Unsupported& error) {
         CHECK_FALSE(error.refusals().empty());
         return error.refusals();

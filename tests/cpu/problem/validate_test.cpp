@@ -206,8 +206,9 @@ TEST_CASE("what is wrong is named", "[validate]") {
         {"kv_scale", "kv_dtype is bf16", with(&AttentionSpec::kv_scale, KvScale::tensor)},
         {"kv_scale", "none, tensor, head, token_head or block128",
          with(&AttentionSpec::kv_scale, static_cast<KvScale>(9))},
-        {"precision", "default or high", with(&AttentionSpec::precision, static_cast<Precision>(9))},
-        {"consistency", "default or bitwise", with(&AttentionSpec::consistency, static_cast<Consistency>(9))},
+        {"precision", "standard or high", with(&AttentionSpec::precision, static_cast<Precision>(9))},
+        {"consistency", "standard or bitwise",
+         with(&AttentionSpec::consistency, static_cast<Consistency>(9))},
         {"batch", "from 1 to 1048576", with(&PlanSizes::batch, 0)},
         {"batch", "from 1 to 1048576", with(&PlanSizes::batch, (1 << 20) + 1)},
         {"q_len", "from 0 to 1073741824", with(&PlanSizes::q_len, -1)},
@@ -342,24 +343,29 @@ TEST_CASE("a causal block is from one token on, and belongs to a causal mask", "
     CHECK(contains(error.what(), "mask causal"));
 }
 
-TEST_CASE("a chunk is from one token on, and one past the longest sequence is none", "[validate]") {
+TEST_CASE("a chunk is from one token on, and 0 or one past the longest sequence is none", "[validate]") {
     AttentionSpec spec{.head_dim_qk = 64, .q_heads = 8, .attention_chunk = 1};
     CHECK(validate(spec, {}).spec.attention_chunk == 1);
     spec.attention_chunk = kMaxLength - 1;
     CHECK(validate(spec, {}).spec.attention_chunk == kMaxLength - 1);
-    spec.attention_chunk = kMaxLength;
-    CHECK_FALSE(validate(spec, {}).spec.attention_chunk);
-    for (const std::int64_t wrong : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{-8192}}) {
+    for (const std::int64_t none : {std::int64_t{0}, kMaxLength}) {
+        spec.attention_chunk = none;
+        CHECK_FALSE(validate(spec, {}).spec.attention_chunk);
+    }
+    for (const std::int64_t wrong : {std::int64_t{-1}, std::int64_t{-8192}}) {
         spec.attention_chunk = wrong;
         const InvalidRequest error = refused([&] { validate(spec, {}); });
         CHECK(error.field() == "attention_chunk");
         CHECK(error.value() == std::to_string(wrong));
     }
-    for (const char* wrong : {"0", "1.5", "\"8k\"", "true", "[8]"}) {
+    for (const char* wrong : {"-1", "1.5", "\"8k\"", "true", "[8]"}) {
         const std::string text =
             std::string(R"({"head_dim": 64, "q_heads": 8, "attention_chunk": )") + wrong + "}";
-        CHECK(refused([&] { parse_request(text); }).field() == "attention_chunk");
+        CHECK(refused([&] { (void)parse_request(text); }).field() == "attention_chunk");
     }
-    CHECK_FALSE(
-        parse_request(R"({"head_dim": 64, "q_heads": 8, "attention_chunk": null})").spec.attention_chunk);
+    for (const char* none : {"0", "null"}) {
+        const std::string text =
+            std::string(R"({"head_dim": 64, "q_heads": 8, "attention_chunk": )") + none + "}";
+        CHECK_FALSE(parse_request(text).spec.attention_chunk);
+    }
 }

@@ -26,9 +26,9 @@ TEST_CASE("enumerators have the spellings of the design", "[vocabulary]") {
     CHECK(to_string(KvStorage::paged) == "paged");
     CHECK(to_string(PageOrder::NHD) == "NHD");
     CHECK(to_string(PageOrder::HND) == "HND");
-    CHECK(to_string(Precision::standard) == "default");
+    CHECK(to_string(Precision::standard) == "standard");
     CHECK(to_string(Precision::high) == "high");
-    CHECK(to_string(Consistency::standard) == "default");
+    CHECK(to_string(Consistency::standard) == "standard");
     CHECK(to_string(Consistency::bitwise) == "bitwise");
     CHECK(to_string(Op::mla) == "mla");
     CHECK(to_string(static_cast<Mask>(77)) == "(not an enumerator)");
@@ -45,7 +45,10 @@ TEST_CASE("words and aliases are read", "[vocabulary]") {
     for (const char* word : {"full", "none"}) CHECK(kMaskWords.parse("mask", word) == Mask::full);
     for (const char* word : {"NHD", "nhd"})
         CHECK(kPageOrderWords.parse("page_order", word) == PageOrder::NHD);
-    CHECK(kConsistencyWords.parse("consistency", "standard") == Consistency::standard);
+    for (const char* word : {"standard", "default"}) {
+        CHECK(kConsistencyWords.parse("consistency", word) == Consistency::standard);
+        CHECK(kPrecisionWords.parse("precision", word) == Precision::standard);
+    }
     CHECK(kOpWords.parse("op", "append") == Op::append);
     CHECK(kOpWords.parse("op", "top_k") == Op::top_k);
 }
@@ -66,6 +69,45 @@ TEST_CASE("each canonical word reads back as what wrote it", "[vocabulary]") {
     check(kConsistencyWords);
     check(kKvDTypeWords);
     check(kKvScaleWords);
+    check(kSlotsWords);
+    check(kRopeWords);
+    check(kRopeTableWords);
+    check(kLogLevelWords);
+    check(kCacheTrustWords);
+    check(kToolchainWords);
+    check(kOnMissWords);
+    check(kWarningKindWords);
+    check(kErrorKindWords);
+}
+
+TEST_CASE("from_string gives the enumerator of each word and alias, and nothing for another",
+          "[vocabulary]") {
+    const auto check = []<class Enumeration>(const WordList<Enumeration>& list) {
+        for (const Word<Enumeration>& word : list.words) {
+            INFO(word.name);
+            CHECK(from_string<Enumeration>(word.name) == word.value);
+        }
+        for (const char* word : {"", "zzz", "ALL"}) CHECK_FALSE(from_string<Enumeration>(word));
+    };
+    check(kOpWords);
+    check(kDTypeWords);
+    check(kMaskWords);
+    check(kKvStorageWords);
+    check(kPageOrderWords);
+    check(kPrecisionWords);
+    check(kConsistencyWords);
+    check(kKvScaleWords);
+    check(kSlotsWords);
+    check(kRopeWords);
+    check(kRopeTableWords);
+    check(kLogLevelWords);
+    check(kCacheTrustWords);
+    check(kToolchainWords);
+    check(kOnMissWords);
+    check(kWarningKindWords);
+    check(kErrorKindWords);
+    CHECK(from_string<DType>("float16") == DType::fp16);
+    CHECK(from_string<Precision>("default") == Precision::standard);
 }
 
 TEST_CASE("a word that is none of the list is refused with the list", "[vocabulary]") {

@@ -48,6 +48,8 @@ CUcontext fake_current(void) { return depth > 0 ? stack[depth - 1] : NULL; }
 EXPORT CUresult cuInit(unsigned flags) {
     (void)flags;
     COUNT(inits);
+    const int fault = from_environment("FAKE_CUDA_INIT", CUDA_SUCCESS);
+    if (fault != CUDA_SUCCESS) return (CUresult)fault;
     fake_device_count = from_environment("FAKE_CUDA_DEVICES", 1);
     if (fake_device_count < 1 || fake_device_count > MAX_DEVICES) return CUDA_ERROR_NO_DEVICE;
     const char* const memory = getenv("FAKE_CUDA_MEMORY");

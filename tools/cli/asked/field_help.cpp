@@ -28,7 +28,7 @@ using problem::RequestField;
 std::string default_text(const RequestField& field, const AttentionRequest& request) {
     if (field.get == nullptr) return {};
     const ordered_json value = field.get(request);
-    if (value.is_string() && value != "default") return value.get<std::string>();
+    if (value.is_string() && value != "standard") return value.get<std::string>();
     return value.is_number() && value != 0 ? problem::one_line(value) : std::string();
 }
 

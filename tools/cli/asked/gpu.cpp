@@ -12,7 +12,6 @@
 namespace attnsmith::cli {
 
 Gpus find_gpus() {
-    constexpr int kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE
     Gpus gpus;
     try {
         gpus.api = driver::Api::open();
@@ -21,7 +20,7 @@ Gpus find_gpus() {
         if (gpus.devices.empty()) gpus.missing = "the CUDA driver reports no device";
     } catch (const DriverError& error) {
         gpus.driver_found = true;
-        gpus.driver_broken = error.code() != kNoDevice;
+        gpus.driver_broken = error.driver_code() != driver::kNoDevice;
         gpus.missing = error.what();
     } catch (const LibraryMissing& error) {
         gpus.missing = "no CUDA driver was found; tried " + problem::tried_text(error.tried());

@@ -22,7 +22,7 @@ std::int64_t number(const Json& object, const char* field) { return object.at(fi
 
 bool is_set(const Json& object, const char* field) {
     const Json value = object.value(field, Json());
-    return !value.is_null() && value != false && value != "default";
+    return !value.is_null() && value != false && value != "standard";
 }
 
 std::string heads_text(const Json& request) {

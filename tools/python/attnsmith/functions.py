@@ -30,7 +30,7 @@ return_status: also gives, as the last result, an int32 tensor without axes on t
 out: a tensor to write to.
 o_dtype: of o: "fp32" (or torch.float32), which is not rounded, or that of q. None is the dtype of ``out``, or without
     ``out`` that of q.
-precision: "default" or "high". consistency: "default" or "bitwise".
+precision: "standard" or "high". consistency: "standard" or "bitwise".
 k_scale, v_scale: of k and v of 8 bits, which are torch.float8_e4m3fn or torch.float8_e5m2, or uint8 with kv_dtype "e4m3"
     or "e5m2": fp32 [1], or [kv_heads], on the GPU; both, or neither. A key is what is stored times its scale: vLLM's
     k_scale, and FlashAttention's k_descale without its axis of sequences. Where each token has scales of its own,
@@ -103,7 +103,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
               attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
               scale: Optional[float] = None, alibi_slopes: Any = None, kv_lens: Any = None, q_lens: Any = None,
               return_lse: bool = False, lse_order: PageOrder = "NHD", return_status: bool = False, out: Any = None,
-              o_dtype: Optional[ODType] = None, precision: Precision = "default", consistency: Consistency = "default",
+              o_dtype: Optional[ODType] = None, precision: Precision = "standard", consistency: Consistency = "standard",
               k_scale: Any = None, v_scale: Any = None, kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
     """Attention of a batch of sequences of one length. The module says more of each word.
 
@@ -117,7 +117,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
     return_lse, return_status: True gives these besides. lse_order: "HND" has lse's heads before its tokens, "NHD" behind.
     out: a tensor for o, of no memory of the others.
-    o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
+    o_dtype: "fp32", or None for that of out or q. precision: "standard" or "high". consistency: "standard" or "bitwise".
     k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
         multiplied by: both, or neither. With the axes of k, and of v, but the last: one of each head of each token; with one
         axis more: one of each 128 columns. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
@@ -155,8 +155,8 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
                      attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
                      scale: Optional[float] = None, alibi_slopes: Any = None, return_lse: bool = False,
                      lse_order: PageOrder = "NHD", return_status: bool = False, out: Any = None,
-                     o_dtype: Optional[ODType] = None, precision: Precision = "default",
-                     consistency: Consistency = "default", k_scale: Any = None, v_scale: Any = None,
+                     o_dtype: Optional[ODType] = None, precision: Precision = "standard",
+                     consistency: Consistency = "standard", k_scale: Any = None, v_scale: Any = None,
                      kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
     """Attention of sequences of different lengths, which lie one after the other. The module says more of each word.
 
@@ -172,7 +172,7 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
     return_lse, return_status: True gives these besides. lse_order: "HND" has lse's heads before its tokens, "NHD" behind.
     out: a tensor for o, of no memory of the others.
-    o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
+    o_dtype: "fp32", or None for that of out or q. precision: "standard" or "high". consistency: "standard" or "bitwise".
     k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
         multiplied by: both, or neither. With the axes of k, and of v, but the last: one of each head of each token; with one
         axis more: one of each 128 columns. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
@@ -216,8 +216,8 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
                     scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None,
                     return_lse: bool = False, lse_order: PageOrder = "NHD", return_status: bool = False,
                     out: Any = None,
-                    o_dtype: Optional[ODType] = None, precision: Precision = "default",
-                    consistency: Consistency = "default", k_scale: Any = None, v_scale: Any = None,
+                    o_dtype: Optional[ODType] = None, precision: Precision = "standard",
+                    consistency: Consistency = "standard", k_scale: Any = None, v_scale: Any = None,
                     kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
     """Attention to keys and values in pages. The module says more of each word.
 
@@ -240,7 +240,7 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
     return_lse, return_status: True gives these besides. lse_order: "HND" has lse's heads before its tokens, "NHD" behind.
     out: a tensor for o, of no memory of the others.
-    o_dtype: "fp32", or None for that of out or q. precision: "default" or "high". consistency: "default" or "bitwise".
+    o_dtype: "fp32", or None for that of out or q. precision: "standard" or "high". consistency: "standard" or "bitwise".
     k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
         multiplied by: both, or neither. With the axes of k, and of v, but the last: one of each head of each token; with one
         axis more: one of each 128 columns. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
@@ -333,7 +333,7 @@ def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None,
                   max_q_len: Optional[int] = None, max_kv_len: Optional[int] = None, causal: bool = False,
                   scale: Optional[float] = None, q_lens: Any = None, return_lse: bool = False,
                   lse_order: PageOrder = "NHD", return_status: bool = False, out: Any = None,
-                  o_dtype: Optional[ODType] = None, consistency: Consistency = "default", k_scale: Any = None,
+                  o_dtype: Optional[ODType] = None, consistency: Consistency = "standard", k_scale: Any = None,
                   kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
     """Latent attention (MLA) as DeepSeek-V2 and V3 decode it: softmax(scale * (q_nope ckv^T + q_pe kpe^T)) ckv. One
     latent of head_dim_ckv columns a token is the keys and the values of all query heads; head_dim_kpe columns beside it
@@ -368,7 +368,7 @@ def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None,
         square of YaRN's mscale where the model has that.
     return_lse, return_status: True gives these besides. lse_order: "HND" has lse's heads before its tokens, "NHD" behind.
     out: a tensor for o, of no memory of the others.
-    o_dtype: "fp32", or None for that of out or q. consistency: "default" or "bitwise".
+    o_dtype: "fp32", or None for that of out or q. consistency: "standard" or "bitwise".
     k_scale: of ckv and kpe of 8 bits: fp32 [1] on the GPU, which both are multiplied by, as keys and as values; None is
         1. With the axes of ckv but the last: one of each token, for both. With those and one of head_dim_ckv / 128: one
         of each 128 columns of the latent, and kpe is apart, of q's dtype and not scaled, as rows of 656 bytes have it:
@@ -386,7 +386,7 @@ def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None,
     form, tensors = _LATENT, (q, ckv, None, out, None, None, q_pe, kpe, q_indptr, q_lens, kv_indptr, kv_lens, page_table,
                               page_indptr, page_indices, last_page_len, table_rows)
     lse = return_lse if lse_order.__class__ is str and lse_order == "NHD" else ordered_lse(return_lse, lse_order)
-    options: Options = (causal, None, None, None, scale, lse, "default", consistency, o_dtype,
+    options: Options = (causal, None, None, None, scale, lse, "standard", consistency, o_dtype,
                         _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len), head_dim_ckv)
     if k_scale is not None or kv_dtype is not None:
         form, tensors, options = form.scaled(tensors, options, k_scale, None, kv_dtype)

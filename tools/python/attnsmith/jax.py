@@ -31,7 +31,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
               attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
               scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None, kv_lens: Any = None,
               return_lse: bool = False, lse_order: PageOrder = "NHD", o_dtype: Optional[ODType] = None,
-              precision: Precision = "default", consistency: Consistency = "default") -> Any:
+              precision: Precision = "standard", consistency: Consistency = "standard") -> Any:
     """attnsmith.attention for arrays of JAX: attention of a batch of sequences of one length.
 
     q: [batch, q_len, q_heads, head_dim_qk], fp16 or bf16. k: [batch, kv_len, kv_heads, head_dim_qk], where kv_heads
@@ -42,7 +42,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
         chunk of so many tokens.
     softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads].
     return_lse: True also gives the log-sum-exp. lse_order: "HND" has its heads before its tokens, "NHD" behind.
-    o_dtype: "fp32", or None for that of q. precision: "default" or "high". consistency: "default" or "bitwise".
+    o_dtype: "fp32", or None for that of q. precision: "standard" or "high". consistency: "standard" or "bitwise".
 
     Gives o [batch, q_len, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [batch, q_len, q_heads].
 
@@ -58,8 +58,8 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
                      max_kv_len: Optional[int] = None, causal: bool = False, window: Window = None,
                      attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
                      scale: Optional[float] = None, alibi_slopes: Any = None, return_lse: bool = False,
-                     lse_order: PageOrder = "NHD", o_dtype: Optional[ODType] = None, precision: Precision = "default",
-                     consistency: Consistency = "default") -> Any:
+                     lse_order: PageOrder = "NHD", o_dtype: Optional[ODType] = None, precision: Precision = "standard",
+                     consistency: Consistency = "standard") -> Any:
     """attnsmith.varlen_attention for arrays of JAX: attention of sequences of different lengths, one after the other.
 
     q: [q_tokens, q_heads, head_dim_qk], fp16 or bf16. k: [kv_tokens, kv_heads, head_dim_qk]. v: [kv_tokens, kv_heads,
@@ -86,7 +86,7 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any, kv_lens: Any, *, tab
                     attention_chunk: Optional[int] = None, softcap: Optional[float] = None, sinks: Any = None,
                     scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None,
                     return_lse: bool = False, lse_order: PageOrder = "NHD", o_dtype: Optional[ODType] = None,
-                    precision: Precision = "default", consistency: Consistency = "default") -> Any:
+                    precision: Precision = "standard", consistency: Consistency = "standard") -> Any:
     """attnsmith.paged_attention for arrays of JAX: attention of queries to keys and values in pages.
 
     q: [batch, q_len, q_heads, head_dim_qk], or [batch, q_heads, head_dim_qk] for one query each, or, with q_indptr,

@@ -93,6 +93,8 @@ class Runtime(Closable):
     sign_key_file: a secret key's file, which signs what is pushed. None: that of ATTNSMITH_CACHE_SIGN_KEY.
     push_compiled: kernels that are compiled here are put to the remote layers, too. False: as ATTNSMITH_CACHE_PUSH=1
         says, else not.
+    use_environment: False reads no environment variable, neither those of attnsmith nor HOME, XDG_CACHE_HOME or those of
+        AWS. What is left as None is then off: no folder, key, recording, tuning table or push.
     tuning_files: tuning tables, those in front win; None: those of ATTNSMITH_TUNING, as it is when this is made.
     allocate, free: where device memory for workspaces and buffers comes from, both or neither. allocate(bytes, device)
         gives an address, a multiple of 256, or None; free(address, bytes, device) takes it back. Called from any
@@ -112,7 +114,7 @@ class Runtime(Closable):
                  record_file: Optional[Path] = None, on_miss: Optional[OnMiss] = None,
                  tuning_files: Optional[Sequence[Path]] = None, allocate: Optional[memory.Allocate] = None,
                  free: Optional[memory.Free] = None, trust_key_files: Optional[Sequence[Path]] = None,
-                 sign_key_file: Optional[Path] = None, push_compiled: bool = False) -> None:
+                 sign_key_file: Optional[Path] = None, push_compiled: bool = False, use_environment: bool = True) -> None:
         self._library = library()
         if isinstance(cache_dirs, (str, os.PathLike)):
             cache_dirs = [cache_dirs]
@@ -121,7 +123,7 @@ class Runtime(Closable):
         keys = _texts("trust_key_files", trust_key_files)
         check_callable("log", log, "(level, line)")
         memory_allocate, memory_free = memory.callbacks(allocate, free)
-        if nvrtc_path is None and not os.environ.get("ATTNSMITH_NVRTC_PATH"):
+        if nvrtc_path is None and not (flag("use_environment", use_environment) and os.environ.get("ATTNSMITH_NVRTC_PATH")):
             nvrtc_path = nvrtc.of_a_wheel()
         self._log = _log_callback(log) if log is not None else abi.Log()  # the library calls it as long as it lives
         options = abi.RuntimeOptions(
@@ -139,7 +141,8 @@ class Runtime(Closable):
             on_miss=_place_or_default("on_miss", on_miss, abi.ON_MISSES), allocate_memory=memory_allocate,
             release_memory=memory_free,
             trust_key_files=(c_char_p * len(keys))(*keys), trust_key_file_count=len(keys),
-            sign_key_file=_requests.text("sign_key_file", sign_key_file), push_compiled=int(flag("push_compiled", push_compiled)))
+            sign_key_file=_requests.text("sign_key_file", sign_key_file), push_compiled=int(flag("push_compiled", push_compiled)),
+            no_environment=int(not flag("use_environment", use_environment)))
         out = c_void_p()
         self._library.call(self._library.functions.attnsmith_runtime_create, byref(options), byref(out))
         self._handle = Shared(out.value or 0, self._library.functions.attnsmith_runtime_free,

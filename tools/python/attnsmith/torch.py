@@ -159,7 +159,7 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
     if not isinstance(frameworks.of(query, "query"), Torch):
         raise InvalidRequest("query", f"an object of type {type(query).__name__}", "a torch.Tensor")
     return attend(_SDPA, (query, key, value, None, None, None),
-                  (is_causal, None, None, None, scale, False, "default", "default", None, enable_gqa), None)
+                  (is_causal, None, None, None, scale, False, "standard", "standard", None, enable_gqa), None)
 
 
 def _check_shapes(query: Any, key: Any, value: Any) -> None:

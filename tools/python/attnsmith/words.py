@@ -37,8 +37,8 @@ Op = Literal["attention", "mla", "merge", "append", "top_k"]
 Mask = Literal["full", "causal"]
 KvStorage = Literal["dense", "ragged", "paged"]
 PageOrder = Literal["NHD", "HND"]
-Precision = Literal["default", "high"]
-Consistency = Literal["default", "bitwise"]
+Precision = Literal["standard", "high"]
+Consistency = Literal["standard", "bitwise"]
 KvScale = Literal["none", "tensor", "head", "token_head", "block128"]
 Slots = Literal["mapping", "table"]
 Rope = Literal["none", "half", "interleaved"]
@@ -161,8 +161,8 @@ class Request(_Attention, _Choice, _Sizes, total=False):
     kv_scale: of a kv_dtype of 8 bits: what each stored key and value is multiplied by to give its number: nothing
         ("none", the default), one scale ("tensor"), one of each KV head ("head"), one of each head of each token
         ("token_head"), or one of each 128 columns of that ("block128"; of head dims to 128 and of latents).
-    precision: "default", or "high": products and probabilities stay in fp32.
-    consistency: "default", or "bitwise": a row's bits depend on neither batch nor phase.
+    precision: "standard", or "high": products and probabilities stay in fp32.
+    consistency: "standard", or "bitwise": a row's bits depend on neither batch nor phase.
     slots: from here on of op "append" alone: "mapping" (the default), a slot for each token, or "table": by the lengths
         after the append and the pages, behind the keys of each sequence.
     rope: "none" (the default), or what is rotated with what: "half" (GPT-NeoX, Llama), columns half of rotary_dim

@@ -40,8 +40,8 @@ constexpr Parameter causal{"causal", Kind::flag, kCausal, "False", nullptr},
     max_q_len{"max_q_len", Kind::integer, kMaxQLen, "0", nullptr},
     max_kv_len{"max_kv_len", Kind::integer, kMaxKvLen, "0", nullptr},
     kv_dtype{"kv_dtype", Kind::word, kKvDType, "None", nullptr},
-    precision{"precision", Kind::word, kPrecision, "default", nullptr},
-    consistency{"consistency", Kind::word, kConsistency, "default", nullptr};
+    precision{"precision", Kind::word, kPrecision, "standard", nullptr},
+    consistency{"consistency", Kind::word, kConsistency, "standard", nullptr};
 
 // What the first three functions end with.
 constexpr std::array kRest{Parameter{"window_left", Kind::integer, kWindowLeft, "-1", nullptr},

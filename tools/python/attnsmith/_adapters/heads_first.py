@@ -34,7 +34,7 @@ def attention_into(out: Any, q: Any, k: Any, v: Any, *, causal: bool, scale: Opt
 
 def _options(causal: bool, window: Optional[Tuple[Any, Any]], softcap: Optional[float], scale: Optional[float],
              return_lse: bool) -> Options:
-    return causal, window, None, softcap, scale, return_lse, "default", "default", None
+    return causal, window, None, softcap, scale, return_lse, "standard", "standard", None
 
 
 def _resolve(views: List[Any], options: Options) -> Problem:

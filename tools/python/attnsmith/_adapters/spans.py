@@ -48,7 +48,7 @@ def attend_spans(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, spans: torch
     if rows > 1 and q_len > 1 and q.stride(0) != q_len * q.stride(2):
         q = q.transpose(1, 2).contiguous().transpose(1, 2)
     q_indptr, kv_indptr = _sequences(spans, rows, q_len, pitch)
-    options = (causal, to_either_side(window, causal), None, softcap, scale, False, "default", "default", None, pitch)
+    options = (causal, to_either_side(window, causal), None, softcap, scale, False, "standard", "standard", None, pitch)
     return cast(torch.Tensor, attend(_FORM, (q, k, v, None, sinks, None, q_indptr, kv_indptr), options, None))
 
 

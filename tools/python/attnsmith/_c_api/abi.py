@@ -83,7 +83,7 @@ class RuntimeOptions(Sized):
                 ("on_miss", c_int32), ("reserved", c_int32), ("allocate_memory", MemoryAllocate),
                 ("release_memory", MemoryFree),
                 ("memory_user", c_void_p), ("trust_key_files", POINTER(c_char_p)), ("trust_key_file_count", c_size_t),
-                ("sign_key_file", c_char_p), ("push_compiled", c_int32), ("reserved_2", c_int32)]
+                ("sign_key_file", c_char_p), ("push_compiled", c_int32), ("no_environment", c_int32)]
 
 
 class PrewarmOptions(Sized):

@@ -121,7 +121,7 @@ def gpus() -> List[int]:
     except RuntimeError as error:
         raise Unsupported("attnsmith.jax needs an NVIDIA GPU to lower a program, since its kernel says how much "
                           f"workspace it needs there, and JAX has none: {str(error).splitlines()[0]}") from None
-    kinds = {device["index"]: (device["sm"], device["sm_count"]) for device in default_runtime().devices()}
+    kinds = {device["device"]: (device["sm"], device["sm_count"]) for device in default_runtime().devices()}
     found: Dict[Any, int] = {}
     for device in devices:
         found.setdefault(kinds.get(device.local_hardware_id), device.local_hardware_id)

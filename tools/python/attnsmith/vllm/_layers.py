@@ -78,7 +78,7 @@ def why_not_stored(kv_cache_dtype: Optional[str], dtype: torch.dtype, served: Se
 
 def consistency() -> Consistency:
     """That of all calls: vLLM says when it needs the same bits in every batch."""
-    return "bitwise" if envs.VLLM_BATCH_INVARIANT else "default"
+    return "bitwise" if envs.VLLM_BATCH_INVARIANT else "standard"
 
 
 def dtype_word(dtype: torch.dtype) -> str:

@@ -258,7 +258,7 @@ def check_lengths(name: str, given: Optional[torch.Tensor], lengths: torch.Tenso
 def consistency(fixed_split_size: Optional[int], disable_split_kv: bool) -> str:
     """Both keep a row's bits from depending on the batch, which attnsmith calls bitwise. None and -1 are no size."""
     fixed = fixed_split_size is not None and fixed_split_size != -1
-    return "bitwise" if flag("disable_split_kv", disable_split_kv) or fixed else "default"
+    return "bitwise" if flag("disable_split_kv", disable_split_kv) or fixed else "standard"
 
 
 def refuse_items(**items: Any) -> None:

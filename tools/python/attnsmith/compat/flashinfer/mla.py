@@ -132,7 +132,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         self._lse_base = _words.one_of("lse_mode", lse_mode, ("none", "base2", "basee"))
         rows, queries, lengths, arrays = self._lists(lists, page_size)
         plan = Plan(rows, self._bound(queries), self._bound(lengths), num_heads, 1,
-                    (head_dim_ckv + head_dim_kpe, head_dim_ckv), page_size, dtypes, scores, "default")
+                    (head_dim_ckv + head_dim_kpe, head_dim_ckv), page_size, dtypes, scores, "standard")
         self._adopt(plan, True, {"q": ("qo_indptr", rows)}, arrays)
         self._batch = dict(self._arrays)
         if "page_table" in arrays:
