@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-using namespace attnsmith;
+namespace as = attnsmith;
 
 namespace {
 
@@ -17,42 +17,46 @@ constexpr std::int64_t kPageSize = 16, kPagesEach = 64, kPages = kBatch * kPages
 constexpr std::uint16_t kOne = 0x3f80;  // 1.0 in bf16
 
 template <typename Value>
-Buffer upload(const Runtime& runtime, const std::vector<Value>& values) {
-    Buffer buffer = runtime.allocate(values.size() * sizeof(Value));
+as::Buffer upload(const as::Runtime& runtime, const std::vector<Value>& values) {
+    as::Buffer buffer = runtime.allocate(values.size() * sizeof(Value));
     buffer.upload(values.data(), buffer.bytes());
     return buffer;
 }
 
 void decode() {
-    Runtime runtime;
-    const Kernel kernel = runtime.prepare({.head_dim_qk = kHeadDim,
-                                           .q_heads = kQueryHeads,
-                                           .kv_heads = kKvHeads,
-                                           .kv = KvStorage::paged,
-                                           .page_size = kPageSize},
-                                          {.batch = kBatch, .q_len = 1, .kv_len = kPagesEach * kPageSize});
+    as::Runtime runtime;
+    const as::Kernel kernel =
+        runtime.prepare({.head_dim_qk = kHeadDim,
+                         .q_heads = kQueryHeads,
+                         .kv_heads = kKvHeads,
+                         .kv = as::KvStorage::paged,
+                         .page_size = kPageSize},
+                        {.batch = kBatch, .q_len = 1, .kv_len = kPagesEach * kPageSize});
 
     // An engine has these already. Here all queries, keys and values are 1, so that the result is 1 as well.
     const std::vector<std::uint16_t> ones(kBatch * kQueryHeads * kHeadDim, kOne);
     const std::vector<std::uint16_t> full_cache(kPages * kPageSize * kKvHeads * kHeadDim, kOne);
     std::vector<std::int32_t> pages(kPages);  // sequence b has the pages b * kPagesEach and on
     std::iota(pages.begin(), pages.end(), 0);
-    const Buffer queries = upload(runtime, ones);
-    const Buffer keys = upload(runtime, full_cache);
-    const Buffer values = upload(runtime, full_cache);
-    const Buffer table = upload(runtime, pages);
-    Buffer lengths = upload(runtime, std::vector<std::int32_t>{1000, 17, 1, 512});
-    const Buffer results = runtime.allocate(queries.bytes());
+    const as::Buffer queries = upload(runtime, ones);
+    const as::Buffer keys = upload(runtime, full_cache);
+    const as::Buffer values = upload(runtime, full_cache);
+    const as::Buffer table = upload(runtime, pages);
+    as::Buffer lengths = upload(runtime, std::vector<std::int32_t>{1000, 17, 1, 512});
+    const as::Buffer results = runtime.allocate(queries.bytes());
 
-    const auto cache = [](const Buffer& buffer) {
-        return Tensor::contiguous(buffer.data(), DType::bf16, {kPages, kPageSize, kKvHeads, kHeadDim});
+    const auto cache = [](const as::Buffer& buffer) {
+        return as::Tensor::contiguous(buffer.data(), as::DType::bf16,
+                                      {kPages, kPageSize, kKvHeads, kHeadDim});
     };
-    const Tensor q = Tensor::contiguous(queries.data(), DType::bf16, {kBatch, 1, kQueryHeads, kHeadDim});
-    const Tensor o = Tensor::contiguous(results.data(), DType::bf16, {kBatch, 1, kQueryHeads, kHeadDim});
-    const Call call =
-        kernel.bind({.q = q, .k = cache(keys), .v = cache(values), .o = o},
-                    {.kv_lens = Tensor::contiguous(lengths.data(), DType::int32, {kBatch}),
-                     .page_table = Tensor::contiguous(table.data(), DType::int32, {kBatch, kPagesEach})});
+    const as::Tensor q =
+        as::Tensor::contiguous(queries.data(), as::DType::bf16, {kBatch, 1, kQueryHeads, kHeadDim});
+    const as::Tensor o =
+        as::Tensor::contiguous(results.data(), as::DType::bf16, {kBatch, 1, kQueryHeads, kHeadDim});
+    const as::Call call = kernel.bind(
+        {.q = q, .k = cache(keys), .v = cache(values), .o = o},
+        {.kv_lens = as::Tensor::contiguous(lengths.data(), as::DType::int32, {kBatch}),
+         .page_table = as::Tensor::contiguous(table.data(), as::DType::int32, {kBatch, kPagesEach})});
     call.launch();
     lengths.upload(std::vector<std::int32_t>{1001, 18, 2, 513}.data(), lengths.bytes());  // a token later
     call.launch();
@@ -72,7 +76,7 @@ void decode() {
 int main() {
     try {
         decode();
-    } catch (const Error& error) {
+    } catch (const as::Error& error) {
         std::cerr << error.what() << "\n";
         return 1;
     }

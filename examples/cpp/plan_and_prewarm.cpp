@@ -8,28 +8,28 @@
 #include <string>
 #include <vector>
 
-using namespace attnsmith;
+namespace as = attnsmith;
 
 namespace {
 
 // The exit code.
 int plan_and_prewarm(const std::string& config_json, const std::string& folder) {
-    Runtime runtime({.cache_dirs = {folder}});
-    const Model model = parse_model(config_json);
-    for (const ModelWarning& warning : model.warnings)
+    as::Runtime runtime({.cache_dirs = {folder}});
+    const as::Model model = as::parse_model(config_json);
+    for (const as::ModelWarning& warning : model.warnings)
         std::cerr << warning.field << ": " << warning.text << "\n";
-    for (const ModelAttention& attention : model.attentions)
+    for (const as::ModelAttention& attention : model.attentions)
         std::cout << attention.name
                   << " on an H100: " << runtime.plan_json(attention.request.spec, attention.request.sizes, 90)
                   << "\n";
     // What has no plan has no kernels either: a cache without them is not the whole model's.
-    for (const UnsupportedPart& part : model.unsupported)
+    for (const as::UnsupportedPart& part : model.unsupported)
         std::cerr << part.name << " is not supported: " << part.reason << "\n";
 
     // Each spec once, in every combination of these words.
-    const Coverage coverage = model_coverage(config_json, R"({"kv": ["paged", "dense"]})");
-    const PrewarmReport report = runtime.prewarm(coverage.specs(), std::vector<int>{80, 90});
-    for (const PrewarmedKernel& kernel : report.kernels)
+    const as::Coverage coverage = as::model_coverage(config_json, R"({"kv": ["paged", "dense"]})");
+    const as::PrewarmReport report = runtime.prewarm(coverage.specs(), std::vector<int>{80, 90});
+    for (const as::PrewarmedKernel& kernel : report.kernels)
         std::cout << kernel.name << ", sm " << kernel.sm << ": " << kernel.state << " " << kernel.error
                   << "\n";
     std::cout << report.total << " kernels, " << report.compiled << " compiled in " << report.seconds
@@ -52,7 +52,7 @@ int main(int count, char** arguments) {
     }
     try {
         return plan_and_prewarm(config_json, arguments[2]);
-    } catch (const Error& error) {
+    } catch (const as::Error& error) {
         std::cerr << error.what() << "\n";
         return 1;
     }

@@ -19,7 +19,7 @@
 
 #include "cuda_graph.hpp"
 
-using namespace attnsmith;
+namespace as = attnsmith;
 
 namespace {
 
@@ -52,8 +52,6 @@ std::uint16_t value_of(int id, std::int64_t layer) {
 class Engine {
   public:
     Engine() {
-        // Kernels count in the workspace's start, from zero.
-        workspace_.upload(std::vector<std::byte>(kWorkspaceZeroedBytes).data(), kWorkspaceZeroedBytes);
         const std::vector<std::uint16_t> ones(kPages * kPageSize * kTokenWidth, kOne);
         for (std::int64_t i = 0; i < kLayers; ++i) {
             Layer& layer = layers_.emplace_back();
@@ -81,12 +79,12 @@ class Engine {
         // The workspace is ours, and so is the status of all launches at its start.
         std::uint32_t word = 0;
         workspace_.download(&word, sizeof word);
-        if (CallStatus::from_word(word)) std::cout << "a length or a page was out of range\n";
+        if (const auto status = as::CallStatus::from_word(word)) std::cout << as::to_string(status) << "\n";
     }
 
   private:
     struct Layer {
-        Buffer keys{}, values{}, results{};
+        as::Buffer keys{}, values{}, results{};
     };
 
     void step() {
@@ -121,7 +119,7 @@ class Engine {
     const cuda::Graph& graph_for(std::int64_t max_q_len, std::int64_t longest) {
         // Rounded, so that sizes come again: pick() remembers those.
         const std::int64_t kv_len = std::min(kLongest, (longest + 127) / 128 * 128);
-        const Kernel& kernel =
+        const as::Kernel& kernel =
             set_.pick({.batch = std::ssize(running_), .q_len = max_q_len, .kv_len = kv_len});
         std::optional<cuda::Graph>& graph = graphs_[{&kernel, max_q_len}];  // the kernel stays where it is
         if (!graph) capture(kernel, max_q_len, graph);
@@ -130,27 +128,27 @@ class Engine {
 
     // Binds to bounds, which hold for all steps: decodes have theirs, since smaller ones make faster
     // launches.
-    void capture(const Kernel& kernel, std::int64_t max_q_len, std::optional<cuda::Graph>& graph) {
+    void capture(const as::Kernel& kernel, std::int64_t max_q_len, std::optional<cuda::Graph>& graph) {
         const std::int64_t tokens = kSlots * max_q_len;
-        const auto tensor = [](const Buffer& buffer, std::initializer_list<std::int64_t> shape) {
-            return Tensor::contiguous(buffer.data(), DType::bf16, shape);
+        const auto tensor = [](const as::Buffer& buffer, std::initializer_list<std::int64_t> shape) {
+            return as::Tensor::contiguous(buffer.data(), as::DType::bf16, shape);
         };
-        const auto indices = [](const Buffer& buffer, std::initializer_list<std::int64_t> shape) {
-            return Tensor::contiguous(buffer.data(), DType::int32, shape);
+        const auto indices = [](const as::Buffer& buffer, std::initializer_list<std::int64_t> shape) {
+            return as::Tensor::contiguous(buffer.data(), as::DType::int32, shape);
         };
         const Layer& first = layers_.front();
-        const Call call = kernel.bind({.q = tensor(queries_, {tokens, kHeads, kHeadDim}),
-                                       .k = tensor(first.keys, {kPages, kPageSize, kKvHeads, kHeadDim}),
-                                       .v = tensor(first.values, {kPages, kPageSize, kKvHeads, kHeadDim}),
-                                       .o = tensor(first.results, {tokens, kHeads, kHeadDim})},
-                                      {.q_indptr = indices(starts_, {kSlots + 1}),
-                                       .kv_lens = indices(lengths_, {kSlots}),
-                                       .page_table = indices(table_, {kSlots, kPagesEach}),
-                                       .table_rows = indices(rows_, {kSlots}),
-                                       .max_q_len = max_q_len,
-                                       .max_kv_len = kLongest},
-                                      // One for all graphs: they run one after the other.
-                                      Workspace{workspace_.data(), workspace_.bytes()});
+        const as::Call call = kernel.bind({.q = tensor(queries_, {tokens, kHeads, kHeadDim}),
+                                           .k = tensor(first.keys, {kPages, kPageSize, kKvHeads, kHeadDim}),
+                                           .v = tensor(first.values, {kPages, kPageSize, kKvHeads, kHeadDim}),
+                                           .o = tensor(first.results, {tokens, kHeads, kHeadDim})},
+                                          {.q_indptr = indices(starts_, {kSlots + 1}),
+                                           .kv_lens = indices(lengths_, {kSlots}),
+                                           .page_table = indices(table_, {kSlots, kPagesEach}),
+                                           .table_rows = indices(rows_, {kSlots}),
+                                           .max_q_len = max_q_len,
+                                           .max_kv_len = kLongest},
+                                          // One for all graphs: they run one after the other.
+                                          workspace_.workspace());
         // One Call serves all layers, which differ by addresses alone. It may go when it is captured: the
         // graph keeps the code that it launches.
         graph.emplace(stream_, call.keep_alive(), [&] {
@@ -214,22 +212,22 @@ class Engine {
         });
     }
 
-    Runtime runtime_;
+    as::Runtime runtime_;
     // Every kernel that any step can want, compiled or from the cache: no request waits for one later.
-    const KernelSet set_ = runtime_.prepare_set({.head_dim_qk = kHeadDim,
-                                                 .q_heads = kHeads,
-                                                 .kv_heads = kKvHeads,
-                                                 .mask = Mask::causal,
-                                                 .kv = KvStorage::paged,
-                                                 .page_size = kPageSize});
+    const as::KernelSet set_ = runtime_.prepare_set({.head_dim_qk = kHeadDim,
+                                                     .q_heads = kHeads,
+                                                     .kv_heads = kKvHeads,
+                                                     .mask = as::Mask::causal,
+                                                     .kv = as::KvStorage::paged,
+                                                     .page_size = kPageSize});
     const cuda::Stream stream_{set_.device()};
-    Buffer workspace_ = runtime_.allocate(
+    as::Buffer workspace_ = runtime_.allocate_workspace(
         set_.workspace_bytes({.batch = kSlots, .q_tokens = kSlots * kChunk, .max_kv_len = kLongest}));
-    Buffer queries_ = runtime_.allocate(kSlots * kChunk * kRowWidth * 2);
-    Buffer starts_ = runtime_.allocate((kSlots + 1) * 4), lengths_ = runtime_.allocate(kSlots * 4);
-    Buffer rows_ = runtime_.allocate(kSlots * 4), table_ = runtime_.allocate(kSlots * kPagesEach * 4);
+    as::Buffer queries_ = runtime_.allocate(kSlots * kChunk * kRowWidth * 2);
+    as::Buffer starts_ = runtime_.allocate((kSlots + 1) * 4), lengths_ = runtime_.allocate(kSlots * 4);
+    as::Buffer rows_ = runtime_.allocate(kSlots * 4), table_ = runtime_.allocate(kSlots * kPagesEach * 4);
     std::vector<Layer> layers_{};
-    std::map<std::pair<const Kernel*, std::int64_t>, std::optional<cuda::Graph>> graphs_{};
+    std::map<std::pair<const as::Kernel*, std::int64_t>, std::optional<cuda::Graph>> graphs_{};
 
     std::deque<Sequence> waiting_{};
     std::vector<Sequence> running_{};

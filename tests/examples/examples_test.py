@@ -91,7 +91,7 @@ class Examples(unittest.TestCase):
     def test_the_serving_loop_serves_all_sequences(self):
         printed = self.output_of(self.build("serving_loop"))
         self.assertRegex(printed, r"^served \d+ sequences in \d+ steps with [2-9]\d* graphs")
-        self.assertNotIn("out of range", printed)
+        self.assertEqual(len(printed.splitlines()), 1)  # the status had no bits
 
     def test_without_a_gpu_each_says_why(self):
         for name in ("first_program", "paged_decode", "serving_loop", "c_paged_decode", "c_prepared_kernels", "c_append_and_attend",
@@ -128,6 +128,37 @@ class Examples(unittest.TestCase):
         self.assertIn("is not supported: ", done.stderr)
         self.assertIn("index_topk", done.stderr)
 
+    def test_each_op_is_launched(self):
+        printed = self.output_of(self.build("all_ops"))
+        for op in ("append", "attention", "merge", "mla", "top_k"):
+            self.assertRegex(printed, rf"(?m)^{op}: .* CTAs? of ")
+
+    def test_memory_of_the_program_is_given_back(self):
+        nvrtc = [os.environ["ATTNSMITH_NVRTC_PATH"]] if "ATTNSMITH_NVRTC_PATH" in os.environ else []
+        done = self.run_program(self.build("own_memory"), self.folder / "cache", *nvrtc, ATTNSMITH_LOG="loud")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^a set of \d+ kernels with head_dim_qk 64 on device 0$")
+        self.assertEqual(done.stdout.count("status: clean"), 2)
+        self.assertIn("\n0 pieces of memory are left", done.stdout)
+        self.assertIn("info: ", done.stderr)
+
+    def test_words_requests_and_errors_need_no_gpu(self):
+        printed = self.output_of(self.build("requests_and_errors"), MODEL, FAKE_CUDA_DEVICES="0")
+        self.assertIn("e4m3 has 1 byte, and needs scales of each token", printed)
+        self.assertRegex(printed, r"(?m)^\d+ specs; ")
+        kinds = re.findall(r'^(\w+): \{"code":"(\w+)"', printed, re.MULTILINE)
+        self.assertEqual([kind for kind, _ in kinds], ["invalid_request", "unsupported", "cache_error", "driver_error"])
+        self.assertTrue(all(kind == code for kind, code in kinds))
+        with_gpu = self.output_of(self.build("requests_and_errors"), MODEL)
+        self.assertRegex(with_gpu, r'(?m)^kernel_missing: ')
+        self.assertIn('"device": 0', with_gpu)
+
+    def test_a_cache_is_built_shipped_and_deleted(self):
+        printed = self.output_of(self.build("cache_care"), self.folder, FAKE_CUDA_DEVICES="0")
+        for line in (r"1 of 1: \{", "1 entries, 1 compiled here", "merge.* is a hit", "1 entries in a bundle, signed by [0-9a-f]{16}",
+                     "1 entries in an image, sha256:", "1 entries are imported", "1 entry removed by its key", "0 entries deleted"):
+            self.assertRegex(printed, f"(?m)^{line}")
+
     @unittest.skipIf("ATTNSMITH_BIN" not in os.environ, "the command is not built")
     def test_an_image_serves_from_its_bundle_without_a_compiler(self):
         path = f"{pathlib.Path(os.environ['ATTNSMITH_BIN']).parent}:{os.environ['PATH']}"
@@ -152,6 +183,52 @@ class Examples(unittest.TestCase):
         done = self.run_program(sys.executable, "-B", EXAMPLES / "python/paged_decode.py", **python, CUDA_VISIBLE_DEVICES="")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "^this example needs ")
+
+
+# A name before a bracket: of a function that is declared, and in an inline body of one that is called.
+CALL = re.compile(r"(?<![\w.:>~])([a-z_]\w*)\(")
+NO_FUNCTIONS = {"decltype", "defined", "if", "switch", "operator", "bool", "void"}
+
+
+def code(text):
+    return re.sub(r"//[^\n]*|/\*.*?\*/|^#[^\n]*", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def public_functions(header):
+    """The functions that a header declares for programs: no private ones, and none that is deprecated."""
+    text = re.sub(r"\n  (?:private|protected):.*?\n\};", "\n};", code(header), flags=re.DOTALL)
+    text = re.sub(r"\[\[deprecated[^;{]*[;{]|\breturn\b[^;]*;", "", text)
+    return {found[1] for found in CALL.finditer(text)} - NO_FUNCTIONS
+
+
+HEADER = """// A header(of a test).
+#if defined(X)
+class A {
+  public:
+    A();
+    explicit operator bool() const noexcept { return held(impl_); }
+    [[deprecated("use b()")]] int a() const { return b(); }
+    std::vector<int> b(int (*c)[2]) const;
+
+  private:
+    void d();
+};
+template <> std::optional<int> e<int>(std::string_view word);
+[[nodiscard]] int f(/* g() */ int);
+#endif
+"""
+
+
+class PublicFunctions(unittest.TestCase):
+    def test_an_example_shows_each(self):
+        declared = set().union(*(public_functions(header.read_text(encoding="utf-8"))
+                                 for header in (REPOSITORY / "runtime/include/attnsmith").glob("*.hpp")))
+        self.assertLessEqual({"prepare", "to_json", "make_signing_key", "details_json", "is_fp8", "from_word"}, declared)
+        shown = "".join(code(program.read_text(encoding="utf-8")) for program in (EXAMPLES / "cpp").glob("*.cpp"))
+        self.assertEqual([name for name in sorted(declared) if not re.search(rf"\b{name}(?:<[^<>;]*>)?\(", shown)], [])
+
+    def test_what_is_public_is_read_from_a_header(self):
+        self.assertEqual(public_functions(HEADER), {"b", "f"})
 
 
 if __name__ == "__main__":
