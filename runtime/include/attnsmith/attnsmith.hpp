@@ -1,4 +1,6 @@
-// attnsmith: GPU attention kernels, built at run time. This header is the whole public API.
+// attnsmith: GPU attention kernels, built at run time. This header is the whole public API. Structs without a
+// constructor get new fields in any place: make them with designated initialisers. Enumerations get new
+// enumerators: a switch needs a default. docs/cpp.md says what else stays and what may change.
 #pragma once
 
 #if __cplusplus < 202002L

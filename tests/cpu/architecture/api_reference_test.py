@@ -69,7 +69,7 @@ class Reference(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         spec = self.page("structattnsmith_1_1AttentionSpec.xml")
         self.assertIn("divides q_heads; 0 means q_heads", spec)  # behind a field
-        self.assertIn("Op::merge joins states", spec)  # in front of a struct
+        self.assertIn("joins states s of the same queries", spec)  # in front of a struct
         index = (self.folder / "html/index.html").read_text(encoding="utf-8")
         for name in ("Runtime::prewarm()", "attnsmith_model_coverage_json()"):  # on the first page, as links
             self.assertTrue(re.search(f'<a class="el" href="[^"]+"[^>]*>(attnsmith::)?{re.escape(name)}</a>', index), name)
