@@ -11,6 +11,9 @@ from launch_case import LaunchTest
 from support import FAKE_CUDA, SMALL, attnsmith
 
 
+ONE = {"batch": 1, "q_tokens": 1, "max_kv_len": 1}
+
+
 class Objects(LaunchTest):
     def bound(self, q_len=8, **words):
         kernel = self.rt.prepare(**SMALL, batch=1, q_len=q_len, kv_len=16, **words)
@@ -66,8 +69,8 @@ class Objects(LaunchTest):
         self.assertEqual(buffer.array((Integer(),), "fp16", Integer()).data, buffer.data + 4)
 
         kernel, q, k, o = self.bound()
-        for name, bounds in (("batch", (2**64 + 1, 1, 1)), ("q_tokens", (1, -2**64, 1)), ("max_kv_len", (1, 1, 2**63))):
-            self.assert_refused(name, kernel.workspace_bytes, *bounds)
+        for name, bound in (("batch", 2**64 + 1), ("q_tokens", -2**64), ("max_kv_len", 2**63)):
+            self.assert_refused(name, kernel.workspace_bytes, **{**ONE, name: bound})
         for name in ("max_q_len", "max_kv_len"):
             for bound in (2**63, 2**64 + 1, "8", 8.0):
                 self.assert_refused(name, kernel.bind, q, k, k, o, **{name: bound})
@@ -115,7 +118,7 @@ class Objects(LaunchTest):
         self.assertEqual((kernel.device, kernel.spec["head_dim_qk"], kernel.spec["kv_heads"]), (0, 64, 2))
         self.assertNotIn("batch", kernel.spec)
         self.assertEqual(kernel.plan()["schema"], "attnsmith.plan/1")
-        self.assertGreaterEqual(kernel.workspace_bytes(1, 8, 16), 8192)
+        self.assertGreaterEqual(kernel.workspace_bytes(batch=1, q_tokens=8, max_kv_len=16), 8192)
         self.state.param_bytes = 64
         call = kernel.bind(q=q, k=k, v=k, o=o)
         count, _ = self.launched(call.launch)
@@ -193,7 +196,8 @@ class Objects(LaunchTest):
         self.assertIs(kernels.pick(batch=1, q_len=8, kv_len=16), picked)
         prepared = self.rt.prepare(**SMALL, batch=1, q_len=8, kv_len=16)
         self.assertEqual(picked.plan()["kernels"][0]["name"], prepared.plan()["kernels"][0]["name"])
-        self.assertGreaterEqual(kernels.workspace_bytes(1, 8, 16), picked.workspace_bytes(1, 8, 16))
+        bounds = {"batch": 1, "q_tokens": 8, "max_kv_len": 16}
+        self.assertGreaterEqual(kernels.workspace_bytes(**bounds), picked.workspace_bytes(**bounds))
         q, k = self.array(1, 8, 4, 64), self.array(1, 16, 2, 64)
         call = picked.bind(q, k, k, self.array(1, 8, 4, 64))
         del kernels
@@ -207,8 +211,8 @@ class Objects(LaunchTest):
         again.pick(8, 1, 1)
         for wrong in (8.0, True, [8]):
             self.assert_refused("batch", again.pick, wrong, 1, 1)
-        for field, bounds in (("batch", (-1, 1, 1)), ("batch", (2**40, 1, 1)), ("q_tokens", (1, 2**62, 1))):
-            self.assert_refused(field, again.workspace_bytes, *bounds)
+        for field, bound in (("batch", -1), ("batch", 2**40), ("q_tokens", 2**62)):
+            self.assert_refused(field, again.workspace_bytes, **{**ONE, field: bound})
         for prepare in (self.rt.prepare, self.rt.prepare_async, self.rt.prepare_set):
             self.assert_refused("sm", prepare, **SMALL, sm=80)
 
@@ -220,7 +224,7 @@ class Objects(LaunchTest):
 
     def test_status(self):
         kernel, q, k, o = self.bound()
-        workspace = self.rt.allocate(kernel.workspace_bytes(1, 8, 16))
+        workspace = self.rt.allocate(kernel.workspace_bytes(batch=1, q_tokens=8, max_kv_len=16))
         workspace.upload(bytes(8192))
         call = kernel.bind(q, k, k, o, workspace=workspace)
         self.assertFalse(call.status())
@@ -237,7 +241,7 @@ class Objects(LaunchTest):
 
     def test_status_of_a_stream(self):
         kernel, q, k, o = self.bound()
-        workspace = self.rt.allocate(kernel.workspace_bytes(1, 8, 16))
+        workspace = self.rt.allocate(kernel.workspace_bytes(batch=1, q_tokens=8, max_kv_len=16))
         workspace.upload(bytes([5]) + bytes(8191))
         call = kernel.bind(q, k, k, o, workspace=workspace)
         stream, word = self.stream(), ctypes.c_uint32()
@@ -251,6 +255,22 @@ class Objects(LaunchTest):
         with self.assertRaises(attnsmith.InvalidRequest) as caught:
             call.copy_status(0)
         self.assertEqual(caught.exception.field, "word")
+
+    def test_synchronize_waits_for_one_stream(self):
+        kernel, q, k, o = self.bound()
+        call, stream = kernel.bind(q, k, k, o), self.stream()
+
+        class Stream:
+            cuda_stream = stream
+
+        for wait in (call.synchronize, self.rt.synchronize):
+            for one, of_default in ((None, 1), (0, 1), (stream, 0), (Stream(), 0)):
+                before = self.state.default_stream_waits, self.state.stream_waits
+                call.launch(one)
+                wait(one)
+                after = self.state.default_stream_waits, self.state.stream_waits
+                self.assertEqual((after[0] - before[0], after[1] - before[1]), (of_default, 1 - of_default))
+            self.assert_refused("stream", wait, "a word")
 
     def test_memory_of_the_callers(self):
         memory, freed = {}, []

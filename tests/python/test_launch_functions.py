@@ -96,7 +96,8 @@ class Plain(LaunchTest):
             self.assertEqual(self.launched(attnsmith.attention, q, k, k)[0], 1, "no merge follows")
             kernel = self.rt.prepare(head_dim=40, q_heads=4, kv_heads=2, batch=batch, kv_len=kv_len)
             self.assertEqual(kernel.plan()["split_kv"]["policy"], "shares")
-            sizes = {kernel.workspace_bytes(*bounds) for bounds in ((1, 1, 65536), (4, 4, 65536), (256, 256, 1 << 20))}
+            sizes = {kernel.workspace_bytes(batch=batch, q_tokens=batch, max_kv_len=kv_len)
+                     for batch, kv_len in ((1, 65536), (4, 65536), (256, 1 << 20))}
             self.assertEqual(len(sizes), 1)
 
     def test_a_workspace_begins_with_zeros(self):

@@ -251,7 +251,7 @@ class Binds(BothWays):
     def test_results_and_errors_are_equal(self):
         kernel = self.rt.prepare(**SMALL, batch=1, q_len=8, kv_len=16)
         q, k, o = self.array(1, 8, 4, 64), self.array(1, 16, 2, 64), self.array(1, 8, 4, 64)
-        workspace = self.rt.allocate(kernel.workspace_bytes(1, 8, 16))
+        workspace = self.rt.allocate(kernel.workspace_bytes(batch=1, q_tokens=8, max_kv_len=16))
         lens = self.array(1, dtype="int32", values=[9])
         self.state.param_bytes = 256
         names = pointers_of_arguments()

@@ -104,7 +104,7 @@ class Coverage(PythonTest):
         self.assertEqual(asked, {(kv, size, index, phase) for kv, size in (("paged", 16), ("paged", 64), ("dense", 0))
                                  for index in ("int32", "int64") for phase in ("prefill", "decode")})
         self.assertEqual([part["name"] for part in coverage["skipped"]], ["page_size with kv dense"])
-        plans = self.runtime().plan_model(self.LLAMA, 90, kv=["paged", "dense"],
+        plans = self.runtime().plan_model(self.LLAMA, sm=90, kv=["paged", "dense"],
                                          consistency=["standard", "bitwise"], precision="high")
         self.assertEqual((len(plans["plans"]), len(plans["unsupported"])), (4, 4))
         for part in plans["unsupported"]:

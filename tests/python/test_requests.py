@@ -178,9 +178,9 @@ class Plans(PythonTest):
             with self.subTest(sm=sm):
                 self.assertEqual(attnsmith.plan(**SMALL, sm=sm), plan)
         for sm in ("80,90", "8.0,sm_90", ["80", 90], {80, 90}):
-            plans = attnsmith.plan_model(LLAMA, sm)["plans"]
+            plans = attnsmith.plan_model(LLAMA, sm=sm)["plans"]
             self.assertEqual({one["device"]["sm"] for one in plans}, {"80", "90"}, sm)
-        every = {one["device"]["sm"] for one in attnsmith.plan_model(LLAMA, "all")["plans"]}
+        every = {one["device"]["sm"] for one in attnsmith.plan_model(LLAMA, sm="all")["plans"]}
         self.assertLess({"80", "90", "100"}, every)
         if not attnsmith.devices():
             self.assert_refused("sm", attnsmith.plan, **SMALL, sm="native")
@@ -234,7 +234,7 @@ class Plans(PythonTest):
             runtime.model(LLAMA, page_sise=3)
         with self.assertRaises(attnsmith.InvalidRequest):
             runtime.model(LLAMA, tensor_parallel=7)
-        for ask in (runtime.model, lambda model: runtime.plan_model(model, 90),
+        for ask in (runtime.model, lambda model: runtime.plan_model(model, sm=90),
                     lambda model: runtime.prewarm(models=[model], sm=90)):
             self.assertEqual(self.assert_refused("model", ask, None).value, "None")
 
@@ -242,7 +242,7 @@ class Plans(PythonTest):
         """A lone surrogate, as errors="surrogateescape" leaves it in a text."""
         runtime = self.runtime()
         text = '{"a": "\ud800"}'
-        for ask in (runtime.model, lambda model: runtime.plan_model(model, 90),
+        for ask in (runtime.model, lambda model: runtime.plan_model(model, sm=90),
                     lambda model: runtime.prewarm(models=model, sm=90), lambda model: runtime.coverage(model=model),
                     lambda model: runtime.cache("push", model=model, sm=90)):
             self.assertIn("UTF-8", str(self.assert_refused("model", ask, text)))
@@ -285,7 +285,7 @@ class Plans(PythonTest):
         file.write_text(text, encoding="utf-8")
         runtime = self.runtime()
         for given in (text, text.encode(), file, str(file), self.folder):
-            for ask in (runtime.model, lambda model: runtime.plan_model(model, 90),
+            for ask in (runtime.model, lambda model: runtime.plan_model(model, sm=90),
                         lambda model: runtime.prewarm(models=model, sm=90), lambda model: runtime.coverage(model=model),
                         lambda model: runtime.cache("push", model=model, sm=90)):
                 error = self.assert_refused("model", ask, given)
@@ -293,7 +293,7 @@ class Plans(PythonTest):
 
     def test_files_are_read_to_their_limit_alone(self):
         runtime = self.runtime()
-        for field, ask in (("model", runtime.model), ("model", lambda file: runtime.plan_model(file, 90)),
+        for field, ask in (("model", runtime.model), ("model", lambda file: runtime.plan_model(file, sm=90)),
                            ("model", lambda file: runtime.prewarm(models=file, sm=90)),
                            ("model", lambda file: runtime.cache("push", model=file, sm=90)),
                            ("recorded", lambda file: runtime.prewarm(recorded=file, sm=90))):
@@ -384,7 +384,7 @@ class Failures(PythonTest):
     def test_a_suffix_that_says_nothing_warns(self):
         runtime = self.runtime()
         asks = (lambda sm: attnsmith.plan(**SMALL, sm=sm), lambda sm: runtime.plan(**SMALL, sm=sm),
-                lambda sm: attnsmith.plan_model(LLAMA, sm), lambda sm: runtime.plan_model(LLAMA, [80, sm]))
+                lambda sm: attnsmith.plan_model(LLAMA, sm=sm), lambda sm: runtime.plan_model(LLAMA, sm=[80, sm]))
         for ask in asks:
             with self.assertWarns(UserWarning) as caught:
                 ask("sm_90f")
@@ -446,7 +446,7 @@ class Prewarms(PythonTest):
         for name in ("strict", "push", "compile"):
             self.assert_refused(name, runtime.prewarm, {**SMALL, "head_dim": 8}, sm=90, **{name: 1})
         self.assertEqual(runtime.cache()["entries"], 0)
-        self.assert_refused("strict", runtime.plan_model, "/nowhere/config.json", 90, strict=1)
+        self.assert_refused("strict", runtime.plan_model, "/nowhere/config.json", sm=90, strict=1)
 
     def test_models_with_parts_that_are_not_supported(self):
         report = self.runtime().prewarm(models=ODD_LATENTS, requests=[{**SMALL, "head_dim": 8}], sm=90)

@@ -1,4 +1,4 @@
-"""The typed words against the library's table of fields, and what type checkers make of them."""
+"""The typed words against the library's table of fields."""
 
 import collections.abc
 import re
@@ -44,7 +44,7 @@ class Table(PythonTest):
         known = sorted(listed(self.accepted(attnsmith.plan_model, LLAMA, zzzzzz=1, sm=90)))
         self.assertEqual(sorted(typing.get_type_hints(words.ModelOptions)), known)
         # Strictness is an argument of its own of what does work first.
-        self.assertEqual(sorted([*typing.get_type_hints(words.ModelCoverage), "strict"]), known)
+        self.assertEqual(sorted([*typing.get_type_hints(words.ModelChoices), "strict"]), known)
 
     def test_their_types(self):
         """What the library says that it wants of a word is what its annotation is."""
@@ -88,7 +88,7 @@ class Table(PythonTest):
 
     def test_words_that_may_be_several(self):
         """One of them is what it is in a request; beside it stand several of the same."""
-        for several, single in ((words.Coverage, words.Request), (words.ModelCoverage, words.ModelOptions)):
+        for several, single in ((words.RequestChoices, words.Request), (words.ModelChoices, words.ModelOptions)):
             one = typing.get_type_hints(single)
             self.assertEqual(set(typing.get_type_hints(several)), set(one) - {"strict"})
             for name, annotation in typing.get_type_hints(several).items():
@@ -99,7 +99,7 @@ class Table(PythonTest):
                     self.assertEqual(set(members(typing.get_args(kind)[0])), set(members(one[name])), name)
 
     def test_the_library_takes_several_of_just_these(self):
-        for name, annotation in typing.get_type_hints(words.Coverage).items():
+        for name, annotation in typing.get_type_hints(words.RequestChoices).items():
             listed = any(typing.get_origin(kind) is collections.abc.Collection for kind in members(annotation))
             given = {**SMALL, "kv": "paged", "page_size": 16}
             if name == "slots":

@@ -118,7 +118,7 @@ def cases(attnsmith):
                                                  q_len=16, kv_len=16)
     call = kernel.bind(dense_q, dense_k, dense_k, dense_o)
     kernels = attnsmith.default_runtime().prepare_set(head_dim=dim, q_heads=heads, kv_heads=kv_heads, mask="causal")
-    workspace = attnsmith.default_runtime().allocate(kernel.workspace_bytes(1, 16, 16))
+    workspace = attnsmith.default_runtime().allocate(kernel.workspace_bytes(batch=1, q_tokens=16, max_kv_len=16))
     stream, address = torch.cuda.current_stream().cuda_stream, dense_k.data_ptr()
     swapped_q, swapped_k = dense_q.transpose(1, 2), dense_k.transpose(1, 2)
     operator = torch.ops.attnsmith.attention

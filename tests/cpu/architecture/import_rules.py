@@ -13,6 +13,7 @@ from import_cycles import import_edges, module_of
 PARTS = {
     "errors": "base",
     "words": "base",
+    "results": "base",
     "_base": "base",
     "_c_api": "C API",
     "buffers": "tensors",

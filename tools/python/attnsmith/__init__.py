@@ -12,10 +12,11 @@ of transformers, and ``attnsmith.jax`` has functions for jax.jit. Errors: ``attn
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Iterable, List, Literal, Mapping, Optional, Union, overload
 
-from . import functions
-from ._base.arguments import named
+from . import errors as errors, functions, results as results, words as words
+from ._base import reports
+from ._base.arguments import by_name, named
 from ._c_api.interruptible import Progress
 from ._c_api.library import library as _opened
 from .buffers import Array, Buffer
@@ -23,15 +24,21 @@ from .errors import (CacheError, CompileError, DriverError, Error, InvalidReques
                      OutOfMemory, Unsupported)
 from .functions import *  # noqa: F403 (what its __all__ has)
 from .kernels import Call, CallStatus, Kernel, KernelSet, Pending
-from .runtime import Path, Runtime, default_runtime, set_default_runtime
-from .words import CacheOperation, Model, ModelCoverage, ModelOptions, OneSm, Request, Requests, Sms
+from .results import (CacheClearReport, CacheDirectories, CacheExplanations, CacheExportReport, CacheGcReport,
+                      CacheImportReport, CacheListing, CachePushReport, CacheRemoveReport, CacheStatistics,
+                      CacheVerification, CoverageReport, DeviceInfo, ModelPlans, ModelReport, Plan, PrewarmReport)
+from .runtime import Runtime, default_runtime, set_default_runtime
+from .words import (CacheOperation, Integer, Model, ModelChoices, ModelOptions, OneSm, Path, Request, RequestChoices, Requests,
+                    Sms)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    __version__: str
+
 
 @named
-def plan(*, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Dict[str, Any]:
+def plan(*, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Plan:
     """The plan for a request (schema attnsmith.plan/1): which kernels, why, and what was refused.
 
     words: those of attnsmith.Request. sm: a compute capability: 90, "90a", "sm_90" or "9.0"; None and "native" are the
@@ -43,8 +50,9 @@ def plan(*, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Dict[str, A
 
 
 @named
-def plan_model(config: Model, sm: Optional[Sms] = None, *, strict: bool = False,
-               **options: Unpack[ModelCoverage]) -> Dict[str, Any]:
+@by_name("sm")
+def plan_model(config: Model, *, sm: Optional[Sms] = None, strict: bool = False,
+               **options: Unpack[ModelChoices]) -> ModelPlans:
     """One plan for each distinct attention of a model, phase and SM: {"plans": [...], "unsupported": [...]}.
 
     config: a config.json's file, folder, text or dict, or a config object of transformers. sm: one or several compute
@@ -54,14 +62,14 @@ def plan_model(config: Model, sm: Optional[Sms] = None, *, strict: bool = False,
 
     Runtime.plan_model of the default runtime. Raises InvalidRequest.
     """
-    return default_runtime().plan_model(config, sm, strict=strict, **options)
+    return default_runtime().plan_model(config, sm=sm, strict=strict, **options)
 
 
 @named
 def prewarm(requests: Requests = (), *, models: Union[Model, Iterable[Model]] = (),
             recorded: Union[Path, Iterable[Path]] = (), sm: Optional[Sms] = None, jobs: int = 0,
             progress: Optional[Progress] = None, strict: bool = False, push: bool = False, compile: bool = True,
-            **model_options: Unpack[ModelCoverage]) -> Dict[str, Any]:
+            **model_options: Unpack[ModelChoices]) -> PrewarmReport:
     """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
 
     requests: an attnsmith.Request, or several. models: a config as plan_model() takes it, or several, with
@@ -79,7 +87,7 @@ def prewarm(requests: Requests = (), *, models: Union[Model, Iterable[Model]] = 
 
 
 @named
-def devices() -> List[Dict[str, Any]]:
+def devices() -> List[DeviceInfo]:
     """The GPUs: dicts of "index", "name", "sm", "sm_count", "memory_bytes". Empty where there is no driver.
 
     Runtime.devices of the default runtime. Raises DriverError.
@@ -87,14 +95,44 @@ def devices() -> List[Dict[str, Any]]:
     return default_runtime().devices()
 
 
+@overload
+def cache(operation: Literal["stat"] = "stat") -> CacheStatistics: ...
+@overload
+def cache(operation: Literal["ls"]) -> CacheListing: ...
+@overload
+def cache(operation: Literal["dir"]) -> CacheDirectories: ...
+@overload
+def cache(operation: Literal["explain"], *, key: str) -> CacheExplanations: ...
+@overload
+def cache(operation: Literal["explain"], *, request: Mapping[str, Any]) -> CacheExplanations: ...
+@overload
+def cache(operation: Literal["verify"]) -> CacheVerification: ...
+@overload
+def cache(operation: Literal["gc"], *, max_bytes: Optional[Integer] = None) -> CacheGcReport: ...
+@overload
+def cache(operation: Literal["clear"]) -> CacheClearReport: ...
+@overload
+def cache(operation: Literal["rm"], *, key: str) -> CacheRemoveReport: ...
+@overload
+def cache(operation: Literal["export"], *, file: Path, sm: Optional[Sms] = None, model: Optional[Model] = None,
+          model_options: Optional[ModelChoices] = None) -> CacheExportReport: ...
+@overload
+def cache(operation: Literal["export"], *, oci: Path, tag: Optional[str] = None, sm: Optional[Sms] = None,
+          model: Optional[Model] = None, model_options: Optional[ModelChoices] = None) -> CacheExportReport: ...
+@overload
+def cache(operation: Literal["import"], *, file: Path) -> CacheImportReport: ...
+@overload
+def cache(operation: Literal["push"], *, sm: Optional[Sms] = None, model: Optional[Model] = None,
+          model_options: Optional[ModelChoices] = None) -> CachePushReport: ...
 @named
-def cache(operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
+def cache(operation: CacheOperation = "stat", **options: Any) -> Any:
     """What `attnsmith cache OPERATION --json` prints: operation is "ls", "dir", "stat", "explain", "verify", "gc",
     "clear", "rm", "export", "import" or "push", and options are those that Runtime.cache says for each.
 
     Runtime.cache of the default runtime. Raises InvalidRequest, CacheError.
     """
-    return default_runtime().cache(operation, **options)
+    dispatch: Any = default_runtime().cache  # not one of its overloads, but any
+    return dispatch(operation, **options)
 
 
 @named
@@ -103,23 +141,29 @@ def features() -> List[str]:
     return _opened().features()
 
 
-_MODULES = ("compat", "errors", "jax", "torch", "transformers", "tvm_ffi", "words")  # imported when they are first asked for
+# These are imported when they are first used. Type checkers know of them by the program's own "import attnsmith.jax".
+_MODULES = ("compat", "jax", "torch", "transformers", "tvm_ffi")
 
+if not TYPE_CHECKING:  # a type checker would take any name for one of the module's
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":  # of the library that is loaded
-        return _opened().version
-    if name in _MODULES:
-        return importlib.import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":  # of the library that is loaded
+            return _opened().version
+        if name in _MODULES:
+            return importlib.import_module(f".{name}", __name__)
+        if name == "ModelCoverage":
+            reports.warn("ModelCoverage is now called ModelChoices", DeprecationWarning)
+            return ModelChoices
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> List[str]:
-    return sorted({*__all__, *_MODULES, "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"})
+    return sorted({*__all__, *_MODULES, "errors", "results", "words", "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"})
 
 
-__all__ = ["Array", "Buffer", "CacheError", "Call", "CallStatus", "CompileError", "DriverError", "Error",
-           "InvalidRequest", "Kernel", "KernelMissing", "KernelSet", "LibraryMissing", "ModelCoverage", "ModelOptions",
-           "OutOfMemory", "Pending", "Request", "Runtime", "Unsupported", "cache", "default_runtime", "devices", "features",
-           "plan", "plan_model", "prewarm", "set_default_runtime"]
+__all__ = ["Array", "Buffer", "CacheError", "Call", "CallStatus", "CompileError", "CoverageReport", "DeviceInfo", "DriverError",
+           "Error", "InvalidRequest", "Kernel", "KernelMissing", "KernelSet", "LibraryMissing", "ModelChoices", "ModelOptions",
+           "ModelPlans", "ModelReport", "OutOfMemory", "Pending", "Plan", "PrewarmReport", "Request", "RequestChoices", "Runtime",
+           "Unsupported", "cache", "default_runtime", "devices", "features", "plan", "plan_model", "prewarm",
+           "set_default_runtime"]
 __all__ += functions.__all__

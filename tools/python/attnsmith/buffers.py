@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p, create_string_buffer
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, Tuple
 
 from ._base.arguments import check_iterable, named_methods
 from ._base.integers import fitting, shown
@@ -32,7 +32,7 @@ class Buffer(Owner):
         out = c_void_p()
         library.call(library.functions.attnsmith_buffer_allocate, runtime, device, nbytes, byref(out))
         self._pointer = out.value
-        self.device = device
+        self.device: int = device
         self.data: int = library.functions.attnsmith_buffer_data(out) or 0
         self.nbytes: int = library.functions.attnsmith_buffer_bytes(out)
 
@@ -94,11 +94,11 @@ class Array:
     def __init__(self, view: _views.View, buffer: Buffer) -> None:
         self._view = view
         self._buffer = buffer
-        self.shape = tuple(view[1])
-        self.strides = tuple(view[2])
-        self.dtype = _views.WORDS[view[3]]
-        self.device = buffer.device
-        self.data = view[0]
+        self.shape: Tuple[int, ...] = tuple(view[1])
+        self.strides: Tuple[int, ...] = tuple(view[2])
+        self.dtype: str = _views.WORDS[view[3]]
+        self.device: int = buffer.device
+        self.data: int = view[0]
 
     @property
     def nbytes(self) -> int:

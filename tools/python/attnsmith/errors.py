@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, cast
+
+from .results import ErrorDetails, Refusal
 
 
 _MOST_SHOWN, _OF_THE_END = 80, 25  # characters of a value; the end of a path says most
@@ -22,11 +24,11 @@ class Error(Exception):
     fields of the class.
     """
 
-    details: "dict[str, Any]"
+    details: ErrorDetails
 
     def __init__(self, message: str, details: Optional[Mapping[str, Any]] = None) -> None:
         super().__init__(message)
-        self.details = {"message": message, **(details or {})}
+        self.details = cast(ErrorDetails, {"message": message, **(details or {})})
 
 
 class InvalidRequest(Error, ValueError):
@@ -52,9 +54,11 @@ class InvalidRequest(Error, ValueError):
 class Unsupported(Error, NotImplementedError):
     """The request is meaningful, but nothing serves it. ``refusals``: dicts of ``candidate`` and ``reason``."""
 
-    def __init__(self, message: str, refusals: Sequence[Mapping[str, str]] = (),
+    refusals: List[Refusal]
+
+    def __init__(self, message: str, refusals: Sequence[Refusal] = (),
                  details: Optional[Mapping[str, Any]] = None) -> None:
-        self.refusals = [dict(refusal) for refusal in refusals]
+        self.refusals = [cast(Refusal, dict(refusal)) for refusal in refusals]
         super().__init__(message, {"code": "unsupported", "refusals": self.refusals, **(details or {})})
 
     def __reduce__(self) -> Any:
@@ -68,7 +72,7 @@ class CompileError(Error):
                  details: Optional[Mapping[str, Any]] = None) -> None:
         super().__init__(message, {"code": "compile_error", **(details or {})})
         self.log = log
-        self.options = list(options)
+        self.options: List[str] = list(options)
         self.numbered_source = numbered_source
 
     def __reduce__(self) -> Any:
@@ -95,7 +99,7 @@ class LibraryMissing(Error):
     def __init__(self, message: str, library: str = "", tried: Sequence[str] = (),
                  details: Optional[Mapping[str, Any]] = None) -> None:
         self.library = library
-        self.tried = list(tried)
+        self.tried: List[str] = list(tried)
         facts = {"code": "library_missing", "library": library, "tried": self.tried}
         super().__init__(message, {**facts, **(details or {})})
 
@@ -113,7 +117,7 @@ class KernelMissing(Error):
 
     def __init__(self, message: str, request: Optional[Mapping[str, Any]] = None, sm: int = 0, key: str = "",
                  command: str = "", details: Optional[Mapping[str, Any]] = None) -> None:
-        self.request = dict(request or {})
+        self.request: Dict[str, Any] = dict(request or {})
         self.sm = sm
         self.key = key
         self.command = command

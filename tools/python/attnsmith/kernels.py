@@ -7,9 +7,9 @@ import operator
 import time
 import weakref
 from ctypes import byref, c_int64, c_size_t, c_uint32, c_void_p
-from typing import Any, Dict, NoReturn, Optional, Sequence, SupportsInt, Tuple
+from typing import Any, Dict, NoReturn, Optional, Sequence, SupportsInt, Tuple, cast
 
-from ._base.arguments import check_fit, checks_itself, named_methods
+from ._base.arguments import by_name, check_fit, checks_itself, named_methods
 from ._base.integers import fitting, shown
 from ._c_api import abi
 from ._c_api.handles import Closable, Owner, Shared
@@ -20,6 +20,7 @@ from ._tensors.blocks import AttentionBlock, MergeBlock, OpBlock
 from ._tensors.frameworks import Order
 from .buffers import Buffer
 from .errors import InvalidRequest
+from .results import NormalizedRequest, Plan
 
 _MOST_PICKED = 4096  # sizes that a set remembers
 _MOST_STREAM = (1 << 64) - 1
@@ -38,25 +39,25 @@ class CallStatus:
     def __init__(self, bits: SupportsInt) -> None:
         bits = _bits_of(bits)
         #: A sequence had more queries than the bound or the tensor.
-        self.q_len_clamped = bool(bits & abi.Q_LEN_CLAMPED)
+        self.q_len_clamped: bool = bool(bits & abi.Q_LEN_CLAMPED)
         #: A sequence had more keys than the bound or the tensor.
-        self.kv_len_clamped = bool(bits & abi.KV_LEN_CLAMPED)
+        self.kv_len_clamped: bool = bool(bits & abi.KV_LEN_CLAMPED)
         #: A page id in use was not a page, and its keys were read as zeros; or table_rows said a row that page_table
         #: has not, and the sequence had no keys.
-        self.page_out_of_range = bool(bits & abi.PAGE_OUT_OF_RANGE)
+        self.page_out_of_range: bool = bool(bits & abi.PAGE_OUT_OF_RANGE)
         #: A count in the workspace was beyond all that there was to count: its first 8192 bytes were not zero before
         #: the first launch, or two launches used it at the same time, and o is wrong.
-        self.workspace_not_zeroed = bool(bits & abi.WORKSPACE_NOT_ZEROED)
+        self.workspace_not_zeroed: bool = bool(bits & abi.WORKSPACE_NOT_ZEROED)
         #: A scale of keys or values was no ordinary number above 0; rows of its KV heads are NaN.
-        self.scale_not_positive = bool(bits & abi.SCALE_NOT_POSITIVE)
+        self.scale_not_positive: bool = bool(bits & abi.SCALE_NOT_POSITIVE)
         #: Op append wrote nothing of a token: its slot is behind the cache's last, or its sequence has more
         #: new tokens than keys.
-        self.slot_out_of_range = bool(bits & abi.SLOT_OUT_OF_RANGE)
+        self.slot_out_of_range: bool = bool(bits & abi.SLOT_OUT_OF_RANGE)
         #: Likewise: its position is below 0, or rope_table has none.
-        self.position_out_of_range = bool(bits & abi.POSITION_OUT_OF_RANGE)
+        self.position_out_of_range: bool = bool(bits & abi.POSITION_OUT_OF_RANGE)
         #: With check_slots: two tokens of one launch of op append were written to one slot, whose rows are now of
         #: either, or in part of each.
-        self.slot_written_twice = bool(bits & abi.SLOT_WRITTEN_TWICE)
+        self.slot_written_twice: bool = bool(bits & abi.SLOT_WRITTEN_TWICE)
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
@@ -176,6 +177,14 @@ class Call(Owner):
                            self._stream(stream), byref(bits))
         return CallStatus(bits.value)
 
+    def synchronize(self, stream: Any = None) -> None:
+        """Waits until all work that `stream` was given is done; `stream` is as launch() takes it, so that after launch(stream)
+        this waits for the launch.
+
+        Raises InvalidRequest where the stream is being captured, which harms no capture; DriverError.
+        """
+        self._library.call(self._library.functions.attnsmith_call_synchronize, self._pointer, self._stream(stream))
+
     def clear_status(self, stream: Any = None) -> None:
         """Clears the status in the order of `stream`, which is as launch() takes it. Waits for nothing, may be
         captured. Raises InvalidRequest, DriverError."""
@@ -218,25 +227,29 @@ class Kernel(Owner):
         return int(self._library.functions.attnsmith_kernel_device(self._pointer))
 
     @property
-    def spec(self) -> Dict[str, Any]:
-        """The normalised request, with every default filled in."""
+    def spec(self) -> NormalizedRequest:
+        """The request with every default filled in, without sizes, since the kernel serves any. Raises Error."""
         spec = abi.Spec()
         functions = self._library.functions
         self._library.call(functions.attnsmith_kernel_spec, self._pointer, byref(spec))
         request: Dict[str, Any] = self._library.json(functions.attnsmith_request_json, byref(spec), None)
         for size in ("batch", "q_len", "kv_len", "sm"):  # a kernel is right for any
             request.pop(size, None)
-        return request
+        return cast(NormalizedRequest, request)
 
-    def plan(self) -> Dict[str, Any]:
-        """The plan (schema attnsmith.plan/1): which kernels, and why."""
-        plan: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_kernel_plan_json, self._pointer)
+    def plan(self) -> Plan:
+        """The plan that chose the kernel (schema attnsmith.plan/1): which kernels a call launches, and why. Raises Error."""
+        plan: Plan = self._library.json(self._library.functions.attnsmith_kernel_plan_json, self._pointer)
         return plan
 
-    def workspace_bytes(self, batch: int, q_tokens: int, max_kv_len: int) -> int:
-        """Bytes of workspace for tensors of these bounds, at least 8192. `q_tokens` counts the queries of all
-        sequences: batch * q_len for a dense q, q.shape[0] for a ragged one; `max_kv_len` the keys of the longest.
-        Raises InvalidRequest."""
+    @by_name("batch", "q_tokens", "max_kv_len")
+    def workspace_bytes(self, *, batch: int, q_tokens: int, max_kv_len: int) -> int:
+        """How many bytes of workspace a call needs whose tensors have at most `batch` sequences, `q_tokens` queries of all
+        sequences (batch * q_len for a dense q, q.shape[0] for a ragged one) and `max_kv_len` keys of the longest sequence.
+        It is at least 8192.
+
+        Raises InvalidRequest.
+        """
         return _workspace_bytes(self._library, self._library.functions.attnsmith_kernel_workspace_bytes, self._pointer,
                                 batch, q_tokens, max_kv_len)
 
@@ -450,9 +463,13 @@ class KernelSet(Owner):
         self._picked[batch, q_len, kv_len] = kernel
         return kernel
 
-    def workspace_bytes(self, batch: int, q_tokens: int, max_kv_len: int) -> int:
-        """Bytes of a workspace that serves every kernel of the set, for any tensors of at most `batch` sequences,
-        `q_tokens` queries of all of them and `max_kv_len` keys of the longest. Raises InvalidRequest."""
+    @by_name("batch", "q_tokens", "max_kv_len")
+    def workspace_bytes(self, *, batch: int, q_tokens: int, max_kv_len: int) -> int:
+        """How many bytes a workspace has that serves every kernel of the set, for any tensors of at most `batch` sequences,
+        `q_tokens` queries of all sequences and `max_kv_len` keys of the longest sequence. It is at least 8192.
+
+        Raises InvalidRequest.
+        """
         return _workspace_bytes(self._library, self._library.functions.attnsmith_kernel_set_workspace_bytes,
                                 self._handle.pointer, batch, q_tokens, max_kv_len)
 
@@ -462,8 +479,8 @@ class KernelSet(Owner):
         return self.pick().device
 
     @property
-    def spec(self) -> Dict[str, Any]:
-        """The normalised request, with every default filled in."""
+    def spec(self) -> NormalizedRequest:
+        """The request with every default filled in, without sizes. Raises Error."""
         return self.pick().spec
 
     def __len__(self) -> int:

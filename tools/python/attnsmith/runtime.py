@@ -10,31 +10,44 @@ import threading
 import traceback
 import weakref
 from ctypes import byref, c_char_p, c_int32, c_int64, c_void_p
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import (TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Literal, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple, Union, cast, overload)
 
 from ._base import reports
-from ._base.arguments import check_callable, check_iterable, named, named_methods
+from ._base.arguments import by_name, check_callable, check_iterable, named, named_methods
 from ._base.integers import fitting, shown
 from ._base.options import flag, place
 from ._c_api import abi, memory, nvrtc, requests as _requests
 from ._c_api.handles import Closable, Shared, close_all
 from ._c_api.interruptible import Interruptible, Progress
 from ._c_api.library import library
+from ._tensors import frameworks
 from .buffers import Buffer
 from .errors import InvalidRequest, Unsupported
 from .kernels import Kernel, KernelSet, Pending, pendings
-from .words import (CacheOperation, CacheTrust, Coverage, LogLevel, Model, ModelCoverage, ModelOptions, OnMiss, OneSm,
-                    Request, Requests, Sms, Toolchain)
+from .results import (CacheClearReport, CacheDirectories, CacheExplanations, CacheExportReport, CacheGcReport,
+                      CacheImportReport, CacheListing, CachePushReport, CacheRemoveReport, CacheStatistics,
+                      CacheVerification, CoverageReport, DeviceInfo, ModelPlans, ModelReport, ModelWarning, Phase, Plan,
+                      PrewarmReport, PrewarmSummary, SkippedPart, UnsupportedPart)
+from .words import (CacheOperation, CacheTrust, Integer, LogLevel, Model, ModelChoices, ModelOptions, OnMiss, OneSm,
+                    Path, Request, RequestChoices, Requests, Sms, Toolchain)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Path = Union[str, "os.PathLike[str]"]
 Log = Callable[[str, str], None]
 
 _MOST_EXIT_WAIT_S = 60.0  # a call may wait for work of the GPU that never ends
 
 _runtimes: "weakref.WeakSet[Runtime]" = weakref.WeakSet()
+
+
+class _Told(NamedTuple):
+    """What coverages say besides their attentions."""
+
+    unsupported: List[UnsupportedPart]
+    skipped: List[SkippedPart]
+    warnings: List[ModelWarning]
 
 
 def _log_callback(log: Log) -> Any:
@@ -106,7 +119,10 @@ class Runtime(Closable):
 
     _elsewhere = "make one there, with the same options; the cache's folders are shared"
 
-    def __init__(self, cache_dirs: Union[None, Path, Sequence[Path]] = None, use_cache: bool = True,
+    @by_name("use_cache", "nvrtc_path", "driver_path", "keep_source_dir", "compile_threads", "log_level", "log",
+             "cache_trust", "cache_max_bytes", "cache_source", "toolchain", "record_file", "on_miss", "tuning_files",
+             "allocate", "free", "trust_key_files", "sign_key_file", "push_compiled")
+    def __init__(self, cache_dirs: Union[None, Path, Sequence[Path]] = None, *, use_cache: bool = True,
                  nvrtc_path: Optional[Path] = None, driver_path: Optional[Path] = None,
                  keep_source_dir: Optional[Path] = None, compile_threads: int = 0, log_level: Optional[LogLevel] = None,
                  log: Optional[Log] = None, cache_trust: CacheTrust = "owner",
@@ -151,7 +167,7 @@ class Runtime(Closable):
 
     # ---- Plans and models: none of these needs a GPU when `sm` is given
 
-    def plan(self, *, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Dict[str, Any]:
+    def plan(self, *, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Plan:
         """The plan for a request (schema attnsmith.plan/1): which kernels, why, and what was refused.
 
         words: those of attnsmith.Request, which says what each means; they are the fields of a JSON request too. None
@@ -168,11 +184,10 @@ class Runtime(Closable):
         number = numbers[0] if numbers else 0
         if not numbers and not self.devices():
             raise InvalidRequest("sm", "nothing", "a compute capability such as sm=90, since no GPU is present")
-        plan: Dict[str, Any] = self._json(self._library.functions.attnsmith_plan_json, byref(spec), byref(sizes),
-                                          number)
+        plan: Plan = self._json(self._library.functions.attnsmith_plan_json, byref(spec), byref(sizes), number)
         return plan
 
-    def model(self, config: Model, **options: Unpack[ModelOptions]) -> Dict[str, Any]:
+    def model(self, config: Model, **options: Unpack[ModelOptions]) -> ModelReport:
         """The distinct attentions of a Hugging Face config.json: {"model_type", "attentions": [{"name", "phase",
         "layers", "notes", "request"}], "unsupported": [{"name", "reason"}], "warnings": [{"kind", "field", "text"}]}.
         A warning says what the plan may not hold: an unknown model_type, a field that speaks of attention and that
@@ -185,12 +200,12 @@ class Runtime(Closable):
 
         Raises InvalidRequest, Unsupported.
         """
-        model: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_model_json,
-                                                   _requests.model_text(config), _requests.to_json(options))
+        model: ModelReport = self._library.json(self._library.functions.attnsmith_model_json,
+                                                _requests.model_text(config), _requests.to_json(options))
         return model
 
-    def coverage(self, request: Union[None, Request, Coverage] = None, *, model: Optional[Model] = None,
-                 **words: Any) -> Dict[str, Any]:
+    def coverage(self, request: Union[None, Request, RequestChoices] = None, *, model: Optional[Model] = None,
+                 **words: Any) -> CoverageReport:
         """The attentions of a request, or of a model with its words, where words that a program chooses (dtype, lse,
         kv, page_order, page_size, index_dtype, alignment, o_dtype, kv_dtype, kv_scale, precision, consistency, slots)
         may be lists: those of all combinations, each once. As model() without "model_type", and with "skipped": [{"name",
@@ -203,8 +218,9 @@ class Runtime(Closable):
         _requests.check_words(given)
         return self._covered(None, given)
 
-    def plan_model(self, config: Model, sm: Optional[Sms] = None, *, strict: bool = False,
-                   **options: Unpack[ModelCoverage]) -> Dict[str, Any]:
+    @by_name("sm")
+    def plan_model(self, config: Model, *, sm: Optional[Sms] = None, strict: bool = False,
+                   **options: Unpack[ModelChoices]) -> ModelPlans:
         """One plan for each distinct attention of a model, phase and SM (schema attnsmith.plans/1): {"plans": [...],
         "unsupported": [{"name", "reason", "sm"}], "skipped": [{"name", "reason"}], "warnings": as of model()}.
 
@@ -216,7 +232,7 @@ class Runtime(Closable):
         """
         strict = flag("strict", strict)
         model = self._coverage_of_model(config, options)
-        plans: List[Dict[str, Any]] = []
+        plans: List[Plan] = []
         unsupported = list(model["unsupported"])
         sms: List[int] = _requests.compute_capabilities(sm) if sm is not None else []
         for one in sms or (None,):
@@ -224,10 +240,13 @@ class Runtime(Closable):
                 try:
                     plan = self.plan(sm=one, **_words_of(attention["request"]))
                 except Unsupported as error:
-                    refused = {"name": attention["name"], "reason": str(error)}
-                    unsupported.append(refused if one is None else {**refused, "sm": one})
+                    refused: UnsupportedPart = {"name": attention["name"], "reason": str(error)}
+                    if one is not None:
+                        refused["sm"] = one
+                    unsupported.append(refused)
                 else:
-                    plan["model"] = {name: attention[name] for name in ("name", "phase", "layers", "notes")}
+                    plan["model"] = {"name": attention["name"], "phase": cast(Phase, attention["phase"]),
+                                     "layers": attention["layers"], "notes": attention["notes"]}
                     plans.append(plan)
         if strict:
             reports.refuse_doubts(unsupported, model["warnings"])
@@ -239,7 +258,7 @@ class Runtime(Closable):
     def prewarm(self, requests: Requests = (), *, models: Union[Model, Iterable[Model]] = (),
                 recorded: Union[Path, Iterable[Path]] = (), sm: Optional[Sms] = None, jobs: int = 0,
                 progress: Optional[Progress] = None, strict: bool = False, push: bool = False, compile: bool = True,
-                **model_options: Unpack[ModelCoverage]) -> Dict[str, Any]:
+                **model_options: Unpack[ModelChoices]) -> PrewarmReport:
         """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
 
         requests: a dict of the words of plan(), or several. models: a config as model() takes it, or a list of such;
@@ -262,24 +281,55 @@ class Runtime(Closable):
         """
         strict, push, compile = flag("strict", strict), flag("push", push), flag("compile", compile)
         specs, names, told = self._specs(requests, models, recorded, model_options)
-        unsupported = told["unsupported"]
         sms = _requests.compute_capabilities(sm) if sm is not None else []
         sms = sms or sorted({device["sm"] for device in self.devices()})
         if not sms:
             raise InvalidRequest("sm", "nothing", "compute capabilities such as sm=[80, 90], since no GPU is present")
-        report = self._prewarm(specs, sms, jobs, progress, push, compile)
-        for refused in report["unsupported"]:  # a place in the list of specs says nothing to the caller
-            unsupported.append({"name": names[refused["spec"]], "reason": refused["reason"], "sm": refused["sm"]})
-        report["unsupported"] = unsupported
-        report["summary"]["unsupported"] = len(unsupported)
-        report["summary"]["ok"] = report["summary"]["ok"] and not unsupported
-        report["skipped"], report["warnings"] = told["skipped"], told["warnings"]
+        prewarmed = self._prewarm(specs, sms, jobs, progress, push, compile)
+        unsupported = list(told.unsupported)
+        for one in prewarmed["unsupported"]:  # a place in the list of specs says nothing to the caller
+            unsupported.append({"name": names[one["spec"]], "reason": one["reason"], "sm": one["sm"]})
+        summary: PrewarmSummary = prewarmed["summary"]
+        summary["unsupported"] = len(unsupported)
+        summary["ok"] = summary["ok"] and not unsupported
+        report: PrewarmReport = {"schema": prewarmed["schema"], "summary": summary, "kernels": prewarmed["kernels"],
+                                 "unsupported": unsupported, "skipped": told.skipped, "warnings": told.warnings}
         reports.warn_of_failures(report)
         if strict:
-            reports.refuse_doubts(unsupported, told["warnings"])
+            reports.refuse_doubts(unsupported, told.warnings)
         return report
 
-    def cache(self, operation: CacheOperation = "stat", **options: Any) -> Dict[str, Any]:
+    @overload
+    def cache(self, operation: Literal["stat"] = "stat") -> CacheStatistics: ...
+    @overload
+    def cache(self, operation: Literal["ls"]) -> CacheListing: ...
+    @overload
+    def cache(self, operation: Literal["dir"]) -> CacheDirectories: ...
+    @overload
+    def cache(self, operation: Literal["explain"], *, key: str) -> CacheExplanations: ...
+    @overload
+    def cache(self, operation: Literal["explain"], *, request: Mapping[str, Any]) -> CacheExplanations: ...
+    @overload
+    def cache(self, operation: Literal["verify"]) -> CacheVerification: ...
+    @overload
+    def cache(self, operation: Literal["gc"], *, max_bytes: Optional[Integer] = None) -> CacheGcReport: ...
+    @overload
+    def cache(self, operation: Literal["clear"]) -> CacheClearReport: ...
+    @overload
+    def cache(self, operation: Literal["rm"], *, key: str) -> CacheRemoveReport: ...
+    @overload
+    def cache(self, operation: Literal["export"], *, file: Path, sm: Optional[Sms] = None, model: Optional[Model] = None,
+              model_options: Optional[ModelChoices] = None) -> CacheExportReport: ...
+    @overload
+    def cache(self, operation: Literal["export"], *, oci: Path, tag: Optional[str] = None, sm: Optional[Sms] = None,
+              model: Optional[Model] = None, model_options: Optional[ModelChoices] = None) -> CacheExportReport: ...
+    @overload
+    def cache(self, operation: Literal["import"], *, file: Path) -> CacheImportReport: ...
+    @overload
+    def cache(self, operation: Literal["push"], *, sm: Optional[Sms] = None, model: Optional[Model] = None,
+              model_options: Optional[ModelChoices] = None) -> CachePushReport: ...
+
+    def cache(self, operation: CacheOperation = "stat", **options: Any) -> Any:
         """The JSON of `attnsmith cache OPERATION --json`, on the runtime's folders.
 
         operation: "ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export", "import" or "push".
@@ -292,9 +342,8 @@ class Runtime(Closable):
 
         Raises InvalidRequest, CacheError.
         """
-        result: Dict[str, Any] = self._json(self._library.functions.attnsmith_cache,
-                                            _requests.cache_operation(operation), _requests.cache_options(options))
-        return result
+        return self._json(self._library.functions.attnsmith_cache, _requests.cache_operation(operation),
+                          _requests.cache_options(options))
 
     # ---- Kernels and devices
 
@@ -331,22 +380,29 @@ class Runtime(Closable):
                    abi.CURRENT_DEVICE if ordinal is None else ordinal, byref(out))
         return KernelSet(self._library, out.value or 0)
 
-    def devices(self) -> List[Dict[str, Any]]:
+    def devices(self) -> List[DeviceInfo]:
         """The GPUs: dicts of "index", "name", "sm", "sm_count", "memory_bytes". Empty where there is no driver.
         Raises DriverError."""
-        devices: List[Dict[str, Any]] = self._json(self._library.functions.attnsmith_devices_json)
+        devices: List[DeviceInfo] = self._json(self._library.functions.attnsmith_devices_json)
         return devices
 
     def allocate(self, nbytes: int, device: int = 0) -> Buffer:
-        """`nbytes` of device memory on the GPU of this ordinal, 256-byte aligned; what lies in it is not defined.
-        Raises InvalidRequest, DriverError."""
+        """Allocates `nbytes` bytes of device memory on the GPU whose ordinal is `device`. The address is a multiple of 256. The
+        contents are undefined.
+
+        Raises InvalidRequest, DriverError, LibraryMissing.
+        """
         with self._open() as pointer:
             return Buffer(self._library, pointer, device, nbytes)
 
-    def synchronize(self, stream: int = 0) -> None:
-        """Waits for all work of a stream (a CUstream as a number); 0 is the default stream of the current device.
-        Raises InvalidRequest, DriverError, LibraryMissing."""
-        self._call(self._library.functions.attnsmith_synchronize, fitting("stream", stream, c_void_p))
+    def synchronize(self, stream: Any = None) -> None:
+        """Waits until all work that `stream` was given is done. `stream`: a CUstream as a number, or a stream of torch, CuPy,
+        Numba or anything with __cuda_stream__; None and 0 are the default stream of the current device. Call.synchronize()
+        waits for the stream that a launch without a stream goes to.
+
+        Raises InvalidRequest, DriverError, LibraryMissing.
+        """
+        self._call(self._library.functions.attnsmith_synchronize, 0 if stream is None else frameworks.raw_stream(stream))
 
     def close(self) -> None:
         """Ends the runtime. Its kernels and calls stay usable. Calls of its own methods that other threads are in come
@@ -380,9 +436,8 @@ class Runtime(Closable):
         return out.value or 0
 
     def _specs(self, requests: Any, models: Any, recorded: Any,
-               options: Mapping[str, Any]) -> Tuple[List[abi.Spec], List[str], Dict[str, List[Any]]]:
-        """Each distinct spec once, the name of the first attention that has it, and what is to be told: "unsupported",
-        "skipped", "warnings"."""
+               options: Mapping[str, Any]) -> Tuple[List[abi.Spec], List[str], _Told]:
+        """Each distinct spec once, the name of the first attention that has it, and what is to be told."""
         models = list(_requests.each("models", models, _requests.is_one_model))
         _requests.check_options(options, bool(models), _arguments_of(Runtime.prewarm))
         requests = list(_requests.each("requests", requests, _requests.is_one_request))
@@ -396,29 +451,31 @@ class Runtime(Closable):
         for attention in (attention for one in covered for attention in one["attentions"]):
             spec, _ = _requests.parse(self._library, _words_of(attention["request"]))
             distinct.setdefault(bytes(spec), (spec, attention["name"] or attention["request"]["op"]))
-        told = {kind: reports.each_once(one[kind] for one in covered)
-                for kind in ("unsupported", "skipped", "warnings")}
+        told = _Told(reports.each_once(one["unsupported"] for one in covered),
+                     reports.each_once(one["skipped"] for one in covered),
+                     reports.each_once(one["warnings"] for one in covered))
         return [spec for spec, _ in distinct.values()], [name for _, name in distinct.values()], told
 
-    def _coverage_of_model(self, config: Any, options: Mapping[str, Any]) -> Dict[str, Any]:
+    def _coverage_of_model(self, config: Any, options: Mapping[str, Any]) -> CoverageReport:
         return self._covered(_requests.model_text(config), options)
 
-    def _covered(self, config: Optional[bytes], words: Mapping[str, Any]) -> Dict[str, Any]:
+    def _covered(self, config: Optional[bytes], words: Mapping[str, Any]) -> CoverageReport:
         functions, given = self._library.functions, _requests.to_json(words)
-        covered: Dict[str, Any]
+        covered: CoverageReport
         if config is None:
             covered = self._library.json(functions.attnsmith_request_coverage_json, given)
         else:
             covered = self._library.json(functions.attnsmith_model_coverage_json, config, given)
         return covered
 
-    def _recorded(self, file: Any) -> Dict[str, Any]:
-        recorded: Dict[str, Any] = self._library.json(self._library.functions.attnsmith_recorded_coverage_json,
+    def _recorded(self, file: Any) -> CoverageReport:
+        recorded: CoverageReport = self._library.json(self._library.functions.attnsmith_recorded_coverage_json,
                                                       _requests.recorded_text(file), os.fsencode(file))
         return recorded
 
     def _prewarm(self, specs: Sequence[abi.Spec], sms: Sequence[int], jobs: int,
                  progress: Optional[Progress], push: bool, compiles: bool) -> Dict[str, Any]:
+        """The report as the library gives it."""
         pointers = (c_void_p * len(specs))(*[ctypes.addressof(spec) for spec in specs])
         numbers = (c_int32 * len(sms))(*sms)
         check_callable("progress", progress, "(kernel, done, total)")

@@ -24,6 +24,7 @@ from ._tensors import frameworks, views as _views
 from ._tensors.frameworks import Torch
 from ._tensors.views import View
 from .errors import InvalidRequest, Unsupported
+from .results import AdapterReport
 
 
 __all__ = ("activate", "deactivate", "report", "reset", "scaled_dot_product_attention")
@@ -88,12 +89,12 @@ def deactivate() -> None:
 
 
 @named
-def report() -> Dict[str, Any]:
+def report() -> AdapterReport:
     """{"served": {operator: calls}, "passed_on": [{"function", "why", "to", "calls"}, ...]} since the start or reset().
 
-    Calls that a CUDA graph replays are not counted again.
+    Calls that a CUDA graph replays are not counted again. Raises ImportError without PyTorch.
     """
-    return cast(Dict[str, Any], _backend("report").served.report())
+    return cast(AdapterReport, _backend("report").served.report())
 
 
 @named

@@ -27,8 +27,8 @@ try:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers import __version__ as transformers_version
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
-except ImportError as error:
-    raise missing("attnsmith.transformers", "PyTorch and transformers 5", "torch 'transformers>=5'", error) from error
+except ImportError as _error:
+    raise missing("attnsmith.transformers", "PyTorch and transformers 5", "torch 'transformers>=5'", _error) from _error
 
 from . import functions
 from ._adapters import gradients, heads_first, spans, transformers_masks
@@ -39,6 +39,7 @@ from ._base.arguments import named
 from ._base.options import flag, to_either_side
 from ._operators.tracing import is_tracing
 from .errors import InvalidRequest, Unsupported
+from .results import AdapterReport
 
 _served = Served("transformers' sdpa")
 
@@ -120,7 +121,7 @@ _add_local_kernel()
 
 
 @named
-def report() -> Dict[str, Any]:
+def report() -> AdapterReport:
     """{"served": {function: calls}, "passed_on": [{"function", "why", "to", "calls"}, ...]} since the start or reset().
 
     Calls in graphs of torch.compile are not counted: a graph is traced once and run any number of times.

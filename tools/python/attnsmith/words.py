@@ -10,7 +10,8 @@ table of fields. A word that is None is not given.
 from __future__ import annotations
 
 import os
-from typing import (Any, Collection, Iterable, Literal, Mapping, Optional, Protocol, SupportsFloat, SupportsIndex,
+import warnings
+from typing import (TYPE_CHECKING, Any, Collection, Iterable, Literal, Mapping, Optional, Protocol, SupportsFloat, SupportsIndex,
                     Tuple, Type, TypedDict, Union)
 
 
@@ -50,6 +51,7 @@ OnMiss = Literal["compile", "error"]
 CacheOperation = Literal["ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export", "import",
                          "push"]
 
+Path = Union[str, "os.PathLike[str]"]
 Window = Optional[Tuple[Optional[SupportsIndex], Optional[SupportsIndex]]]  #: (left, right)
 OneSm = Union[SupportsIndex, str]  #: 90, "90", "90a", "sm_90", "9.0", or "native" for the GPU present
 Sms = Union[OneSm, Iterable[OneSm]]  #: several of them, also as "80,90" and "all"
@@ -178,8 +180,9 @@ class Request(_Attention, _Choice, _Sizes, total=False):
     """
 
 
-class Coverage(_Attention, _Choices, _Sizes, total=False):
-    """A Request where the program's choices may be several: all of their combinations."""
+class RequestChoices(_Attention, _Choices, _Sizes, total=False):
+    """A Request whose dtype, lse, kv, page_order, page_size, index_dtype, alignment, o_dtype, kv_dtype, kv_scale, precision,
+    consistency and slots may each be several: it stands for the requests of all combinations."""
 
 
 class ModelOptions(_Choice, _Sizes, total=False):
@@ -191,12 +194,22 @@ class ModelOptions(_Choice, _Sizes, total=False):
     strict: Optional[bool]
 
 
-class ModelCoverage(_Choices, _Sizes, total=False):
+class ModelChoices(_Choices, _Sizes, total=False):
     """What plan_model() and prewarm() take: ModelOptions where the program's choices may be several."""
 
     tensor_parallel: Optional[Integer]
 
 
-Requests = Union[Request, Coverage, Iterable[Union[Request, Coverage]]]
+Requests = Union[Request, RequestChoices, Iterable[Union[Request, RequestChoices]]]
 #: A config.json: its file, its folder, its text, a dict of it, or a config object of transformers.
 Model = Union[str, "os.PathLike[str]", bytes, Mapping[str, Any], ConfigObject]
+
+_DEPRECATED = {"Coverage": "RequestChoices", "ModelCoverage": "ModelChoices"}
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of the module's
+
+    def __getattr__(name: str) -> Any:
+        if name not in _DEPRECATED:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        warnings.warn(f"attnsmith: {name} is now called {_DEPRECATED[name]}", DeprecationWarning, stacklevel=2)
+        return globals()[_DEPRECATED[name]]

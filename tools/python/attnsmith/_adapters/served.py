@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from typing import Any, Dict, NoReturn, Optional, Protocol, Tuple
+from typing import Dict, List, NoReturn, Optional, Protocol, Tuple
 
 from .._operators.tracing import is_tracing
 from ..errors import Unsupported
+from ..results import AdapterReport, PassedOnCalls
 
 
 class Elsewhere(Protocol):
@@ -49,10 +50,9 @@ class Served:
     def refuse(self, function: str, why: str) -> NoReturn:
         raise Unsupported(f"{function}: {why}")
 
-    def report(self) -> Dict[str, Any]:
-        """{"served": {function: calls}, "passed_on": [{"function", "why", "to", "calls"}, ...]}"""
-        passed = [{"function": function, "why": why, "to": self._to, "calls": calls}
-                  for (function, why), calls in sorted(self._passed.items())]
+    def report(self) -> AdapterReport:
+        passed: List[PassedOnCalls] = [{"function": function, "why": why, "to": self._to, "calls": calls}
+                                       for (function, why), calls in sorted(self._passed.items())]
         served = self._served + Counter(self.elsewhere.served() if self.elsewhere else {})
         return {"served": dict(sorted(served.items())), "passed_on": passed}
 

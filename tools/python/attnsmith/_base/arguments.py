@@ -11,6 +11,7 @@ import inspect
 from typing import Any, Callable, Dict, Iterable, NoReturn, TypeVar, cast
 
 from ..errors import InvalidRequest
+from . import reports
 from .integers import shown
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -47,6 +48,30 @@ def named_methods(kind: _Class) -> _Class:
         if inspect.isfunction(member) and is_public and not hasattr(member, "__signature__"):
             setattr(kind, name, named(member))
     return kind
+
+
+def by_name(*names: str) -> Callable[[_Function], _Function]:
+    """Decorates a function whose keyword parameters `names` could once be given by position, in this order. They still can be,
+    with a DeprecationWarning."""
+    def decorate(function: _Function) -> _Function:
+        kinds = [one.kind for one in inspect.signature(function).parameters.values()]
+        most = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+        @functools.wraps(function)
+        def call(*arguments: Any, **words: Any) -> Any:
+            surplus = arguments[most:]
+            if surplus and len(surplus) <= len(names):
+                given = dict(zip(names, surplus))
+                for name in given.keys() & words.keys():
+                    raise InvalidRequest(name, "given by position and by name", "one of them")
+                title = function.__qualname__.replace(".__init__", "")
+                reports.warn(f"{title}() takes {', '.join(given)} by name", DeprecationWarning)
+                arguments, words = arguments[:most], {**given, **words}
+            return function(*arguments, **words)
+
+        return cast(_Function, call)
+
+    return decorate
 
 
 def checks_itself(function: _Function) -> _Function:

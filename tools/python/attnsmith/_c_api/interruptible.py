@@ -6,9 +6,10 @@ import json
 import threading
 from typing import Any, Callable, Dict, Optional
 
+from ..results import PrewarmedKernel
 from . import abi
 
-Progress = Callable[[Dict[str, Any], int, int], Any]
+Progress = Callable[[PrewarmedKernel, int, int], Any]  #: (kernel, done, total)
 
 
 class Interruptible:

@@ -14,7 +14,7 @@ from .._base import reports
 from .._base.arguments import check_iterable, is_iterable, refuse_unknown
 from .._base.integers import shown
 from ..errors import InvalidRequest
-from ..words import CacheOperation, ModelCoverage, Request
+from ..words import CacheOperation, ModelChoices, Request
 from . import abi
 from .library import Library, library
 
@@ -98,14 +98,14 @@ def check_options(options: Mapping[str, Any], models: bool, arguments: Iterable[
     if "model" in options:
         raise InvalidRequest("model", "an argument of prewarm()", "models=... (did you mean that?)")
     for name in options:
-        if name in Request.__annotations__ and not (models and name in ModelCoverage.__annotations__):
-            also = "; as options of a model they need models=..." if name in ModelCoverage.__annotations__ else ""
+        if name in Request.__annotations__ and not (models and name in ModelChoices.__annotations__):
+            also = "; as options of a model they need models=..." if name in ModelChoices.__annotations__ else ""
             raise InvalidRequest(name, "an argument of prewarm()",
                                  f"the words of a request in requests={{{name!r}: ...}}{also}")
     check_words(options)
     for name in options:
-        if name not in ModelCoverage.__annotations__:
-            refuse_unknown(name, "prewarm", [*arguments, *ModelCoverage.__annotations__])
+        if name not in ModelChoices.__annotations__:
+            refuse_unknown(name, "prewarm", [*arguments, *ModelChoices.__annotations__])
     if options and not models:
         raise InvalidRequest(next(iter(options)), "an option of a model", "models=...: it is an option of theirs")
 

@@ -37,7 +37,7 @@ class Prepared:
     def needed(self, batch: int, q_tokens: int, max_kv_len: int) -> int:
         nbytes = self.workspace_bytes.get((q_tokens, max_kv_len))
         if nbytes is None:
-            nbytes = self.kernel.workspace_bytes(batch, q_tokens, max_kv_len)
+            nbytes = self.kernel.workspace_bytes(batch=batch, q_tokens=q_tokens, max_kv_len=max_kv_len)
             if len(self.workspace_bytes) >= _MOST_SIZES:
                 self.workspace_bytes.clear()
             self.workspace_bytes[q_tokens, max_kv_len] = nbytes

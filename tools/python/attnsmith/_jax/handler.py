@@ -107,4 +107,4 @@ def _open(file: str) -> Any:
 
 def workspace_bytes(device: int, request: str, batch: int, q_tokens: int, max_kv_len: int) -> int:
     """What the kernel of a request needs on a GPU. Raises Error."""
-    return kernel_of(device, request).workspace_bytes(batch, q_tokens, max_kv_len)
+    return kernel_of(device, request).workspace_bytes(batch=batch, q_tokens=q_tokens, max_kv_len=max_kv_len)

@@ -31,9 +31,9 @@ class Order:
     __slots__ = ("stream", "held", "wait")
 
     def __init__(self, stream: int, wait: Callable[[int], None]) -> None:
-        self.stream = stream
+        self.stream: int = stream
         self.held: "list[Any]" = []
-        self.wait = wait
+        self.wait: Callable[[int], None] = wait
 
 
 class Framework:

@@ -17,8 +17,8 @@ from .._base.extras import missing
 
 try:
     import vllm as _vllm  # noqa: F401
-except ImportError as error:
-    raise missing("attnsmith.vllm", "vLLM", "vllm", error) from error
+except ImportError as _error:
+    raise missing("attnsmith.vllm", "vLLM", "vllm", _error) from _error
 
 
 def __getattr__(name: str) -> Any:

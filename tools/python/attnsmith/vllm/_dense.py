@@ -119,6 +119,8 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
     can_return_lse_for_decode = True
     lse_base_on_e = True
 
+    _of_cache: Tuple[Any, Any, Any, Optional[CacheViews]]
+
     def __init__(self, num_heads: int, head_size: int, scale: float, num_kv_heads: Optional[int] = None,
                  alibi_slopes: Optional[List[float]] = None, sliding_window: Optional[int] = None,
                  kv_cache_dtype: str = "auto", logits_soft_cap: Optional[float] = None,
@@ -224,7 +226,7 @@ class AttnsmithImpl(AttentionImpl):  # type: ignore[misc]
 
     def forget_cache(self) -> None:
         """Drops the references to the last call's cache, so that vLLM can free it."""
-        self._of_cache: Tuple[Any, Any, Any, Optional[CacheViews]] = (None, None, None, None)
+        self._of_cache = (None, None, None, None)
 
     def forward(self, layer: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor,
                 attn_metadata: Optional[AttnsmithMetadata], output: torch.Tensor,

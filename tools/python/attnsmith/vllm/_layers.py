@@ -146,7 +146,8 @@ def begin(impl: Any, vllm_config: Optional[Any]) -> List[Begun]:
     """What to keep with a layer. The page size may turn out to be another multiple of 16; kernels do not depend on which one.
     Raises nothing: what cannot be prepared is told by prepared()."""
     begun: List[Begun] = []
-    if vllm_config is None or not torch.cuda.is_initialized():  # no engine, or its process has not chosen a GPU
+    cuda: Any = torch.cuda
+    if vllm_config is None or not cuda.is_initialized():  # no engine, or its process has not chosen a GPU
         return begun
     try:
         device = torch.cuda.current_device()

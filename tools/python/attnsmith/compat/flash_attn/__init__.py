@@ -56,14 +56,16 @@ def __dir__() -> List[str]:
     return sorted({*globals(), *__all__})
 
 
-def __getattr__(name: str) -> Any:
-    """The functions, with which torch comes: install() and the launcher, which need none, are not to wait for it."""
-    if name not in __all__:
-        if name == "flash_attn_combine":
-            raise AttributeError(f"attnsmith.compat.flash_attn has no {name}: attnsmith.merge_states merges partial results")
-        raise AttributeError(f"attnsmith.compat.flash_attn has no {name}: it has {', '.join(__all__)}, and the modules "
-                             "bert_padding and layers.rotary; what else flash_attn has comes from flash_attn itself")
-    from . import flash_attn_interface
-    globals().update({function: getattr(flash_attn_interface, function) for function in __all__
-                      if function not in globals()})
-    return globals()[name]
+if not TYPE_CHECKING:  # a type checker would take any name for one of the module's
+
+    def __getattr__(name: str) -> Any:
+        """The functions, with which torch comes: install() and the launcher, which need none, are not to wait for it."""
+        if name not in __all__:
+            if name == "flash_attn_combine":
+                raise AttributeError(f"attnsmith.compat.flash_attn has no {name}: attnsmith.merge_states merges partial results")
+            raise AttributeError(f"attnsmith.compat.flash_attn has no {name}: it has {', '.join(__all__)}, and the modules "
+                                 "bert_padding and layers.rotary; what else flash_attn has comes from flash_attn itself")
+        from . import flash_attn_interface
+        globals().update({function: getattr(flash_attn_interface, function) for function in __all__
+                          if function not in globals()})
+        return globals()[name]

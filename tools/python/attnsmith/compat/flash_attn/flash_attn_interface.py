@@ -10,8 +10,8 @@ from ..._base.extras import missing
 
 try:
     import torch
-except ImportError as error:
-    raise missing("attnsmith.compat.flash_attn", "PyTorch", "torch", error) from error
+except ImportError as _error:
+    raise missing("attnsmith.compat.flash_attn", "PyTorch", "torch", _error) from _error
 
 from ... import functions
 from ..._adapters import spans

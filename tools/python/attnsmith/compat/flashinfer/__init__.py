@@ -9,14 +9,14 @@ PyTorch.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._base.extras import missing
 
 try:
     import torch as _torch  # noqa: F401
-except ImportError as error:
-    raise missing("attnsmith.compat.flashinfer", "PyTorch", "torch", error) from error
+except ImportError as _error:
+    raise missing("attnsmith.compat.flashinfer", "PyTorch", "torch", _error) from _error
 
 from . import attention, cascade, decode, mla, page, prefill
 from .attention import BatchAttentionWithAttentionSinkWrapper
@@ -39,6 +39,8 @@ __all__ = ["BatchAttentionWithAttentionSinkWrapper", "BatchDecodeWithPagedKVCach
            "single_prefill_with_kv_cache_return_lse"]
 
 
-def __getattr__(name: str) -> Any:
-    raise AttributeError(f"attnsmith.compat.flashinfer has no {name}: it has attention, merges of states and appends to pages, and "
-                         "what is neither comes from flashinfer itself")
+if not TYPE_CHECKING:  # a type checker would take any name for one of the module's
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(f"attnsmith.compat.flashinfer has no {name}: it has attention, merges of states and appends to "
+                             "pages, and what is neither comes from flashinfer itself")

@@ -41,7 +41,7 @@ class Wrapper:
     def __init__(self, float_workspace_buffer: torch.Tensor, use_cuda_graph: bool,
                  buffers: Dict[str, Tuple[str, Optional[torch.Tensor]]]) -> None:
         """buffers: by what they hold, the argument that brings it, and the tensor. They count in graph mode alone."""
-        self.device = float_workspace_buffer.device
+        self.device: torch.device = float_workspace_buffer.device
         # Programs that have several wrappers read FlashInfer's buffer of this name and assign it to the others.
         self._int_workspace_buffer = torch.empty(0, dtype=torch.uint8, device=self.device)
         self._use_cuda_graph = flag("use_cuda_graph", use_cuda_graph)

@@ -169,7 +169,7 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
         return self._run_paged(q, paged_kv_cache, scales=_words.scales(q_scale, k_scale, v_scale),
                                window_left=window_left, sinks=sinks, out=out, lse=lse, return_lse=return_lse, rows=rows)
 
-    run_return_lse = functools.partialmethod(run, return_lse=True)
+    run_return_lse: "functools.partialmethod[Result]" = functools.partialmethod(run, return_lse=True)
 
     def forward(self, q: torch.Tensor, paged_kv_cache: Cache, pos_encoding_mode: str = "NONE",
                 q_scale: Optional[float] = None, k_scale: Scale = None, v_scale: Scale = None, window_left: int = -1,

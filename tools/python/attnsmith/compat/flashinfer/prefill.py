@@ -64,7 +64,8 @@ def single_prefill_with_kv_cache(q: torch.Tensor, k: torch.Tensor, v: torch.Tens
                                       **scores.words(q, scales.products, finish.needs_lse)), None)
 
 
-single_prefill_with_kv_cache_return_lse = functools.partial(single_prefill_with_kv_cache, return_lse=True)
+single_prefill_with_kv_cache_return_lse: "functools.partial[Result]" = functools.partial(single_prefill_with_kv_cache,
+                                                                                         return_lse=True)
 
 
 class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
@@ -194,7 +195,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
         _words.refuse("attnsmith's kernels take no more arguments; leave them out", args=args or None)
         return {"sinks": sinks}
 
-    run_return_lse = functools.partialmethod(run, return_lse=True)
+    run_return_lse: "functools.partialmethod[Result]" = functools.partialmethod(run, return_lse=True)
 
     def forward(self, q: torch.Tensor, paged_kv_cache: Cache, causal: bool = False, pos_encoding_mode: str = "NONE",
                 use_fp16_qk_reduction: bool = False, k_scale: Scale = None, v_scale: Scale = None,
@@ -341,7 +342,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(Wrapper):
                             (q, k, v, self._arrays["q_indptr"], self._arrays["kv_indptr"]), q, words, out=out, lse=lse,
                             return_lse=return_lse, factor=scales.output, lse_base=lse_base, lse_layout=lse_layout)
 
-    run_return_lse = functools.partialmethod(run, return_lse=True)
+    run_return_lse: "functools.partialmethod[Result]" = functools.partialmethod(run, return_lse=True)
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False,
                 pos_encoding_mode: str = "NONE", use_fp16_qk_reduction: bool = False, window_left: int = -1,

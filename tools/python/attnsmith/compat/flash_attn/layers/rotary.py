@@ -97,7 +97,10 @@ class RotaryEmbedding(torch.nn.Module):
         super().__init__()
         if scale_base is not None:
             raise Unsupported("scale_base is not supported: xPos is not served; pass None")
-        self.dim, self.base, self.interleaved, self.scale_base = dim, float(base), interleaved, None
+        self.dim: int = dim
+        self.base: float = float(base)
+        self.interleaved: bool = interleaved
+        self.scale_base: None = None
         exponents = torch.arange(0, dim, 2, dtype=torch.float32, device=device) / dim
         self.inv_freq: torch.Tensor
         self.register_buffer("inv_freq", 1.0 / self.base ** exponents, persistent=False)
