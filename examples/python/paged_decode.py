@@ -1,4 +1,4 @@
-"""Decodes with torch's tensors over a paged KV cache, as an engine does: prepare, bind, capture, replay."""
+"""Decodes with torch's tensors over a paged KV cache, as an engine does: prepare, bind, capture, replay. Needs PyTorch and a GPU."""
 
 import sys
 

@@ -176,13 +176,32 @@ class Examples(unittest.TestCase):
 
     @unittest.skipIf("ATTNSMITH_LIBRARY" not in os.environ, "an instrumented library")
     def test_python(self):
-        python = {"PYTHONPATH": str(REPOSITORY / "tools/python")}
-        printed = self.output_of(sys.executable, "-B", EXAMPLES / "python/plan.py", **python).splitlines()
-        self.assertRegex(printed[0], "^attention: attention ")
+        printed = self.output_of(*self.python("plan")).splitlines()
+        self.assertRegex(printed[1], "^attention: attention ")
+        self.assertIn("full_attention/decode on SM 90: ", "\n".join(printed))
         self.assertIn("head_dim", printed[-1])
-        done = self.run_program(sys.executable, "-B", EXAMPLES / "python/paged_decode.py", **python, CUDA_VISIBLE_DEVICES="")
-        self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, "^this example needs ")
+        printed = self.output_of(*self.python("models", MODEL, self.folder / "kernels"), FAKE_CUDA_DEVICES="0")
+        self.assertIn("full_attention/decode: 32 layers, 32 heads", printed)
+        self.assertTrue(printed.endswith("all kernels are in the cache\n"), printed)
+        printed = self.output_of(*self.python("cache", self.folder), FAKE_CUDA_DEVICES="0").splitlines()
+        self.assertEqual(printed[-4:-1], ["3 entries for the program", "planning finds a hit", "3 kernels are ready"])
+        self.assertEqual(self.output_of(*self.python("errors")).count("\n"), 6)
+        printed = self.output_of(*self.python("engine"))
+        self.assertIn("GPU 0", printed)
+        self.assertTrue(printed.endswith("the first is 0\n"), printed)
+
+    @unittest.skipIf("ATTNSMITH_LIBRARY" not in os.environ, "an instrumented library")
+    def test_python_without_a_gpu_says_what_it_needs(self):
+        without = {"FAKE_CUDA_DEVICES": "0", "CUDA_VISIBLE_DEVICES": ""}
+        for file in sorted((EXAMPLES / "python").glob("*.py")):
+            if file.stem not in ("plan", "models", "cache", "errors"):
+                done = self.run_program(*self.python(file.stem), **without)
+                self.assertEqual((done.returncode, done.stdout), (1, ""), file.stem)
+                self.assertRegex(done.stderr, r"^this example needs .+\n$", file.stem)
+
+    def python(self, name, *arguments):
+        self.environment["PYTHONPATH"] = str(REPOSITORY / "tools/python")
+        return sys.executable, "-B", EXAMPLES / f"python/{name}.py", *arguments
 
 
 # A name before a bracket: of a function that is declared, and in an inline body of one that is called.

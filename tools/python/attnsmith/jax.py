@@ -25,6 +25,8 @@ from .errors import InvalidRequest
 from .functions import _limit
 from .words import Consistency, ODType, PageOrder, Precision, Window
 
+__all__ = ["attention", "paged_attention", "register", "varlen_attention"]
+
 
 @named
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = None,

@@ -41,6 +41,8 @@ from ._operators.tracing import is_tracing
 from .errors import InvalidRequest, Unsupported
 from .results import AdapterReport
 
+__all__ = ["FLASH3", "TESTED", "register", "report", "reset", "unregister"]
+
 _served = Served("transformers' sdpa")
 
 # The versions of transformers that the adapter's tests run on.

@@ -22,6 +22,8 @@ from ._c_api import nvrtc as _nvrtc
 from ._c_api.library import library
 from .errors import LibraryMissing
 
+__all__ = ["library_path", "load"]
+
 _BESIDE = pathlib.Path(__file__).resolve().parent / "libattnsmith_tvm_ffi.so"
 _REMEDY = "install attnsmith's wheel, or set ATTNSMITH_TVM_FFI_LIBRARY to the libattnsmith_tvm_ffi.so of a build"
 
