@@ -48,8 +48,8 @@ print("the merge is ready" if pending.ready() else "the merge is being prepared"
 
 workspace = runtime.allocate(kernels.workspace_bytes(batch=BATCH, q_tokens=BATCH, max_kv_len=PAGES * PAGE_SIZE))
 workspace.upload(bytes(8192))
-print(f"{kernel.workspace_bytes(batch=BATCH, q_tokens=BATCH, max_kv_len=PAGE_SIZE)} bytes would do for one page of {kernel.spec['q_heads']} "
-      f"heads on GPU {kernel.device}")
+print(f"{kernel.workspace_bytes(batch=BATCH, q_tokens=BATCH, max_kv_len=PAGE_SIZE)} bytes would do for one page of "
+      f"{kernel.spec.get('q_heads')} heads on GPU {kernel.device}")
 q, o = tensor((BATCH, 1, Q_HEADS, HEAD_DIM)), tensor((BATCH, 1, Q_HEADS, HEAD_DIM))
 cache = (PAGES, PAGE_SIZE, KV_HEADS, HEAD_DIM)
 k, v, next_k, next_v = tensor(cache), tensor(cache), tensor(cache), tensor(cache)

@@ -16,12 +16,12 @@ runtime = attnsmith.Runtime(sys.argv[2] if len(sys.argv) > 2 else None, log_leve
 options: attnsmith.ModelOptions = {"kv": "paged", "page_size": 16, "kv_len": 4096}
 model: attnsmith.ModelReport = runtime.model(config, **options)
 for attention in model["attentions"]:
-    print(f"{attention['name']}: {attention['layers']} layers, {attention['request']['q_heads']} heads")
+    print(f"{attention['name']}: {attention['layers']} layers, {attention['request'].get('q_heads')} heads")
 for warning in model["warnings"]:
     print(f"{warning['field']}: {warning['text']}")
 
 # The plans: one for each distinct attention, phase and SM.
-plans: attnsmith.ModelPlans = runtime.plan_model(config, sm=[80, 90], **options)
+plans: attnsmith.ModelPlans = runtime.plan_model(config, sm=[80, 90], kv_len=4096)
 print(f"{len(plans['plans'])} plans, {len(plans['unsupported'])} parts are not supported")
 
 # Words that a program chooses may be lists: here two kinds of storage, each with and without the log-sum-exp.

@@ -4,8 +4,9 @@ import attnsmith
 
 print(f"attnsmith {attnsmith.__version__}: {len(attnsmith.features())} features")
 
-request: attnsmith.Request = {"head_dim": 128, "q_heads": 32, "kv_heads": 8, "mask": "causal", "kv": "paged", "page_size": 16}
-plan: attnsmith.Plan = attnsmith.plan(**request, batch=8, q_len=1024, kv_len=4096, sm=90)
+request: attnsmith.Request = {"head_dim": 128, "q_heads": 32, "kv_heads": 8, "mask": "causal", "kv": "paged", "page_size": 16,
+                             "batch": 8, "q_len": 1024, "kv_len": 4096}
+plan: attnsmith.Plan = attnsmith.plan(**request, sm=90)
 for kernel in plan["kernels"]:
     print(f"{kernel['role']}: {kernel['name']} for {kernel['target']}, {kernel['resources']['predicted']['shared_bytes']} bytes of "
           "shared memory")

@@ -5,8 +5,7 @@ import re
 import typing
 import unittest
 
-import typed_program
-from support import MODELS, PACKAGE, SMALL, PythonTest, attnsmith
+from support import MODELS, SMALL, PythonTest, attnsmith
 
 from attnsmith import words
 
@@ -114,15 +113,6 @@ class Table(PythonTest):
                     self.assertTrue(listed)
                 except attnsmith.InvalidRequest as error:
                     self.assertFalse(listed, str(error))
-
-
-class Checked(PythonTest):
-    def test_mypy(self):
-        missing = typed_program.mypy_missing()
-        if missing:
-            self.skipTest(missing)
-        output, refused = typed_program.check(self.folder, str(PACKAGE), MYPYPATH=str(PACKAGE.parent))
-        self.assertEqual(refused, typed_program.REFUSED, output)
 
 
 if __name__ == "__main__":
