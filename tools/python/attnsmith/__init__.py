@@ -3,9 +3,8 @@
     import attnsmith
     o = attnsmith.attention(q, k, v, causal=True)       # [batch, len, heads, head_dim], torch, CuPy, JAX, ...
 
-The plain functions find, bind and launch in one call. ``Runtime`` -> ``Kernel`` -> ``Call`` are the three steps by
-themselves, for engines; ``plan`` shows what would run and why; ``prewarm`` compiles all of a model's kernels without a
-GPU. ``attnsmith.torch.activate()`` serves torch's scaled_dot_product_attention, ``attnsmith.transformers.register()`` models
+The plain functions find, bind and launch in one call. ``Runtime`` -> ``Kernel`` -> ``Call`` are the three separate steps, for
+engines; ``plan`` shows what would run and why; ``prewarm`` compiles all of a model's kernels without a GPU. ``attnsmith.torch.activate()`` serves torch's scaled_dot_product_attention, ``attnsmith.transformers.register()`` models
 of transformers, and ``attnsmith.jax`` has functions for jax.jit. Errors: ``attnsmith.errors``.
 """
 
@@ -39,12 +38,12 @@ if TYPE_CHECKING:
 
 @named
 def plan(*, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Plan:
-    """The plan for a request (schema attnsmith.plan/1): which kernels, why, and what was refused.
+    """Returns the plan for a request (schema attnsmith.plan/1): which kernels serve it, why, and what was refused.
 
-    words: those of attnsmith.Request. sm: a compute capability: 90, "90a", "sm_90" or "9.0"; None and "native" are the
-    current device's.
+    words: those of attnsmith.Request. sm: a compute capability: 90, "90a", "sm_90" or "9.0"; None and "native" are that of
+        the current device.
 
-    Runtime.plan of the default runtime. Raises InvalidRequest naming the word, Unsupported.
+    This is Runtime.plan of the default runtime. Raises InvalidRequest, which names the word, Unsupported.
     """
     return default_runtime().plan(sm=sm, **words)
 
@@ -53,14 +52,14 @@ def plan(*, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Plan:
 @by_name("sm")
 def plan_model(config: Model, *, sm: Optional[Sms] = None, strict: bool = False,
                **options: Unpack[ModelChoices]) -> ModelPlans:
-    """One plan for each distinct attention of a model, phase and SM: {"plans": [...], "unsupported": [...]}.
+    """Returns one plan for each distinct attention of a model, phase and SM.
 
-    config: a config.json's file, folder, text or dict, or a config object of transformers. sm: one or several compute
-    capabilities, [80, 90] or "80,90" or "all"; None and "native" are the current device's. options:
-    those of attnsmith.ModelOptions, of which the program's choices may be lists. strict: an unsupported part or a
-    warning raises Unsupported.
+    config: a config.json's file, folder, text or dict, or a config object of transformers.
+    sm: one or several compute capabilities, [80, 90], "80,90" or "all"; None and "native" are that of the current device.
+    strict: True raises Unsupported for an unsupported part or a warning.
+    options: those of attnsmith.ModelChoices.
 
-    Runtime.plan_model of the default runtime. Raises InvalidRequest.
+    This is Runtime.plan_model of the default runtime. Raises InvalidRequest.
     """
     return default_runtime().plan_model(config, sm=sm, strict=strict, **options)
 
@@ -70,17 +69,19 @@ def prewarm(requests: Requests = (), *, models: Union[Model, Iterable[Model]] = 
             recorded: Union[Path, Iterable[Path]] = (), sm: Optional[Sms] = None, jobs: int = 0,
             progress: Optional[Progress] = None, strict: bool = False, push: bool = False, compile: bool = True,
             **model_options: Unpack[ModelChoices]) -> PrewarmReport:
-    """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
+    """Compiles into the cache every kernel that planning could choose. Needs no GPU if `sm` is given.
 
-    requests: an attnsmith.Request, or several. models: a config as plan_model() takes it, or several, with
-    model_options. recorded: files in which programs recorded what they asked for. Words that a program chooses may be
-    lists: kernels are made for all combinations. sm: one or several compute capabilities, [80, 90] or "80,90" or "all";
-    None and "native" are those of the GPUs present. jobs: kernels to compile at a time; 0 is the number of cores.
-    progress: called with (kernel, done, total). strict: an unsupported part or a warning of a model raises Unsupported.
-    push: kernels that remote layers lack are put there, too. compile: False compiles nothing; what neither the cache
-    nor a remote layer has is missing.
+    requests: an attnsmith.Request, or several, whose words may be lists: kernels are compiled for all combinations.
+    models: a config as plan_model() takes it, or several. model_options: those of attnsmith.ModelChoices.
+    recorded: files in which programs recorded their requests.
+    sm: one or several compute capabilities, [80, 90], "80,90" or "all"; None and "native" are those of the GPUs present.
+    jobs: how many kernels are compiled at a time; 0 is the number of cores.
+    progress: a function that is called with (kernel, done, total).
+    strict: True raises Unsupported for an unsupported part or a warning of a model.
+    push: True puts kernels that remotes do not have there, too.
+    compile: False compiles nothing; a kernel that neither the cache nor a remote has is "missing".
 
-    Runtime.prewarm of the default runtime, which says more. Raises InvalidRequest, CacheError.
+    This is Runtime.prewarm of the default runtime, whose help says more. Raises InvalidRequest, CacheError, LibraryMissing.
     """
     return default_runtime().prewarm(requests, models=models, recorded=recorded, sm=sm, jobs=jobs, progress=progress,
                                      strict=strict, push=push, compile=compile, **model_options)
@@ -88,9 +89,10 @@ def prewarm(requests: Requests = (), *, models: Union[Model, Iterable[Model]] = 
 
 @named
 def devices() -> List[DeviceInfo]:
-    """The GPUs: dicts of "index", "name", "sm", "sm_count", "memory_bytes". Empty where there is no driver.
+    """Returns the GPUs, as dicts of "index" (the ordinal), "name", "sm", "sm_count" and "memory_bytes". The list is empty
+    if there is no driver.
 
-    Runtime.devices of the default runtime. Raises DriverError.
+    This is Runtime.devices of the default runtime. Raises DriverError.
     """
     return default_runtime().devices()
 
@@ -126,10 +128,12 @@ def cache(operation: Literal["push"], *, sm: Optional[Sms] = None, model: Option
           model_options: Optional[ModelChoices] = None) -> CachePushReport: ...
 @named
 def cache(operation: CacheOperation = "stat", **options: Any) -> Any:
-    """What `attnsmith cache OPERATION --json` prints: operation is "ls", "dir", "stat", "explain", "verify", "gc",
-    "clear", "rm", "export", "import" or "push", and options are those that Runtime.cache says for each.
+    """Returns what `attnsmith cache OPERATION --json` prints.
 
-    Runtime.cache of the default runtime. Raises InvalidRequest, CacheError.
+    operation: "ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export", "import" or "push". options: those
+        that the help of Runtime.cache says for each.
+
+    This is Runtime.cache of the default runtime. Raises InvalidRequest, CacheError.
     """
     dispatch: Any = default_runtime().cache  # not one of its overloads, but any
     return dispatch(operation, **options)
@@ -137,7 +141,7 @@ def cache(operation: CacheOperation = "stat", **options: Any) -> Any:
 
 @named
 def features() -> List[str]:
-    """What the library has: "op:attention", "backend:mma", ... Raises LibraryMissing."""
+    """Returns the features of the library: "op:attention", "backend:mma", ... Raises LibraryMissing."""
     return _opened().features()
 
 

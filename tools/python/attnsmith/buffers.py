@@ -19,8 +19,8 @@ _TYPESTRS = {_views.FP16: "<f2", _views.FP32: "<f4", _views.INT32: "<i4", _views
 
 @named_methods
 class Buffer(Owner):
-    """Device memory, freed with the object. Made by :meth:`Runtime.allocate`. `data` is its address, a multiple of 256,
-    `nbytes` its size, `device` the ordinal of its GPU."""
+    """Device memory that is freed with the object, made by Runtime.allocate(). `data` is its address, a multiple of 256,
+    `nbytes` its size in bytes, and `device` the ordinal of its GPU."""
 
     _another = "allocate() another, and upload() what this one's download() gives"
     _elsewhere = "send what download() gives"
@@ -37,8 +37,12 @@ class Buffer(Owner):
         self.nbytes: int = library.functions.attnsmith_buffer_bytes(out)
 
     def upload(self, host: Any, offset: int = 0) -> None:
-        """Copies a bytes-like object, `host`, to `offset` (bytes), and waits. Raises InvalidRequest past the end,
-        DriverError."""
+        """Copies a bytes-like object to the device, and waits for the copy.
+
+        host: the object. offset: where it goes in the buffer, in bytes.
+
+        Raises InvalidRequest if it would end past the end of the buffer, DriverError.
+        """
         try:
             data = host if isinstance(host, bytes) else memoryview(host).tobytes()
         except (TypeError, ValueError, NotImplementedError):  # what has no bytes
@@ -47,8 +51,12 @@ class Buffer(Owner):
                            fitting("offset", offset, c_size_t))
 
     def download(self, nbytes: Optional[int] = None, offset: int = 0) -> bytes:
-        """`nbytes` (None: all from there on) at `offset` (bytes), after the default stream's work is done. Raises
-        InvalidRequest past the end, DriverError."""
+        """Copies from the device when the work of the default stream is done, and returns the bytes.
+
+        nbytes: how many bytes; None is all from `offset` on. offset: where they begin in the buffer, in bytes.
+
+        Raises InvalidRequest if they would end past the end of the buffer, DriverError.
+        """
         offset = fitting("offset", offset, c_size_t)
         count = max(self.nbytes - offset, 0) if nbytes is None else fitting("nbytes", nbytes, c_size_t)
         host = create_string_buffer(min(count, self.nbytes) or 1)  # the library writes nothing where that is less
@@ -56,8 +64,13 @@ class Buffer(Owner):
         return host.raw[:count]
 
     def array(self, shape: Sequence[int], dtype: str, offset: int = 0) -> "Array":
-        """A row-major array of this shape (elements) in this buffer, from `offset` (bytes, a multiple of an
-        element's) on. `dtype`: fp16, bf16, fp32, int32, int64, e4m3, e5m2 or uint8. Raises InvalidRequest past the end."""
+        """Returns a row-major array in this buffer.
+
+        shape: its extents in elements. dtype: "fp16", "bf16", "fp32", "int32", "int64", "e4m3", "e5m2" or "uint8". offset:
+            where it begins in the buffer, in bytes, a multiple of an element's size.
+
+        Raises InvalidRequest if it would end past the end of the buffer.
+        """
         if not isinstance(dtype, str) or dtype not in _views.KINDS:
             raise InvalidRequest("dtype", shown(dtype), ", ".join(_views.KINDS))
         listed = check_iterable("shape", shape, "a tuple of integers")
@@ -86,9 +99,9 @@ class Buffer(Owner):
 class Array:
     """A tensor in device memory, for ``from_dlpack`` of any framework and for ``__cuda_array_interface__``.
 
-    ``shape`` and ``strides`` are in elements; ``dtype`` is a word such as ``"bf16"``; ``device`` is the GPU's ordinal.
-    The memory is ordered by the stream that wrote it: results of :func:`attnsmith.attention` on a stream of yours are
-    ready once that stream has come so far.
+    ``shape`` and ``strides`` are in elements, ``dtype`` is a word such as ``"bf16"``, ``device`` is the ordinal of the GPU,
+    and ``data`` the address. The stream that wrote the memory orders it: a result of attnsmith.attention() on a stream of
+    yours is ready once that stream has passed the call.
     """
 
     def __init__(self, view: _views.View, buffer: Buffer) -> None:
@@ -102,10 +115,11 @@ class Array:
 
     @property
     def nbytes(self) -> int:
+        """The size of the elements in bytes."""
         return math.prod(self.shape) * _views.ITEM_BYTES[self._view[3]]
 
     def tobytes(self) -> bytes:
-        """The elements, row-major, on the host; after the default stream's work is done."""
+        """Returns the elements, row-major, when the work of the default stream is done. Raises DriverError."""
         return self._buffer.download(self.nbytes, self.data - self._buffer.data) if self.nbytes else b""
 
     def __int__(self) -> int:

@@ -1,51 +1,49 @@
-"""attention(), varlen_attention(), paged_attention(), mla_attention(), merge_states(), append() and top_k(): the kernel is
-found, bound and launched in one call. What a problem needs is prepared at its first call and looked up after that.
+"""attention(), varlen_attention(), paged_attention(), mla_attention(), merge_states(), append() and top_k(): each finds,
+binds and launches a kernel in one call. The first call for a problem prepares its kernel; later calls look it up.
 
-Tensors are those of PyTorch, CuPy, JAX, or anything with ``__dlpack__`` or ``__cuda_array_interface__`` (Numba), of
-fp16 or bf16 (outputs and the scores of top_k may be fp32; keys and values floats of 8 bits), with any strides but the
-last, which is 1. Outputs are made by the framework of q, or are attnsmith.Array where that is none of these. Work goes on that framework's current stream, or on ``stream``.
-Tensors of one call lie on one GPU: that of q, or the current one where q does not say. A mask in a
-``__cuda_array_interface__`` is refused, as is an output that is read only. There is no backward pass: a torch tensor
-that requires a gradient is refused.
+Tensors are those of PyTorch, CuPy, JAX, or any object with ``__dlpack__`` or ``__cuda_array_interface__`` (Numba). They are
+fp16 or bf16; outputs and the scores of top_k may be fp32, keys and values may be floats of 8 bits. The last stride is 1,
+the others may be any. Outputs are made by the framework of q; they are attnsmith.Array where it is none of these. Work is
+enqueued on that framework's current stream, or on ``stream``. All tensors of a call are on one GPU: that of q, or the
+current one if q does not say. A mask in a ``__cuda_array_interface__`` is refused, and so is a read-only output. There is
+no backward pass: a torch tensor that requires a gradient is refused.
 
-Words common to the first four, which also take what FlashAttention and FlashInfer write for "none"; mla_attention has
-no window, attention_chunk, softcap, sinks, alibi_slopes and precision. causal, return_lse and return_status are True or
-False, of Python or numpy; 0, 1 and None are refused. softcap and scale are numbers, which True is not.
+These arguments are common to the first four functions, which also take what FlashAttention and FlashInfer write for "none".
+mla_attention has no window, attention_chunk, softcap, sinks, alibi_slopes and precision. causal, return_lse and
+return_status are True or False, of Python or numpy; 0, 1 and None are refused. softcap and scale are numbers; True is
+refused.
 
 causal: queries are aligned with the end of the keys: the last query sees the last key.
-window: (left, right): query i, so aligned, sees keys i - left .. i + right. None or -1 on a side is no bound; with
-    causal no key after i is seen, whatever right is.
-attention_chunk: tokens of a chunk, counted from a sequence's first key: a query sees the keys of its own chunk alone,
-    of those that causal and window let it see. None or 0 is no chunks.
-softcap: logits become softcap * tanh(logit / softcap); None or 0 is off. scale: of q k^T; None is 1 / sqrt(head_dim),
-    and mla_attention refuses it.
+window: (left, right): query i, aligned like that, sees the keys i - left to i + right. None or -1 on a side is no bound.
+    With causal, no key after i is seen, whatever right is.
+attention_chunk: the length of a chunk in tokens, counted from the sequence's first key. A query sees only the keys of its
+    own chunk, among those that causal and window allow. None or 0 is no chunks.
+softcap: logits become softcap * tanh(logit / softcap); None or 0 is off. scale: the factor of q k^T; None is 1 /
+    sqrt(head_dim), which mla_attention refuses.
 sinks: fp32 [q_heads]: exp(sink) is added to each row's denominator. alibi_slopes: fp32 [q_heads].
-return_lse: also gives the fp32 natural-log log-sum-exp, of q's shape without the last axis. lse_order: "NHD", or "HND",
-    with the axis of the heads before that of the tokens, as FlashAttention and PyTorch have it.
-return_status: also gives, as the last result, an int32 tensor without axes on the GPU, of which CallStatus(status)
-    says whether this call met lengths beyond its bounds, which are clamped, page ids that are no pages, or scales
-    that are no numbers above 0. It is
-    written in the order of the stream, by each replay of a graph too. Only to read it waits; calls without it pay
-    nothing.
+return_lse: True also returns the fp32 natural-log log-sum-exp, of q's shape without the last axis. lse_order: "NHD", or
+    "HND", which has the axis of the heads before that of the tokens, as FlashAttention and PyTorch do.
+return_status: True also returns, last, an int32 tensor without axes on the GPU. CallStatus(status) says whether this call
+    met lengths above its bounds, which are clamped, page ids that do not exist, or scales that are not above 0. It is
+    written in stream order, by each replay of a graph too. Reading it waits; calls without it cost nothing more.
 out: a tensor to write to.
-o_dtype: of o: "fp32" (or torch.float32), which is not rounded, or that of q. None is the dtype of ``out``, or without
-    ``out`` that of q.
+o_dtype: the dtype of o: "fp32" (or torch.float32), which is not rounded, or that of q. None is the dtype of ``out``, or
+    without ``out`` that of q.
 precision: "standard" or "high". consistency: "standard" or "bitwise".
-k_scale, v_scale: of k and v of 8 bits, which are torch.float8_e4m3fn or torch.float8_e5m2, or uint8 with kv_dtype "e4m3"
-    or "e5m2": fp32 [1], or [kv_heads], on the GPU; both, or neither. A key is what is stored times its scale: vLLM's
-    k_scale, and FlashAttention's k_descale without its axis of sequences. Where each token has scales of its own,
-    k_scale has the axes of k but the last, as v_scale those of v: one scale of each head of each token; or one axis
-    more, of one scale for each 128
-    columns, which head dims to 128 have, and latents, whose positions are then apart, in 16 bits and not scaled. Any
-    strides will do, so scales that a cache has behind each head's columns are a view of it, of a cache of uint8
-    ``k = cache[..., :128]`` and ``k_scale = cache[..., 128:132].view(torch.float32)[..., 0]``. A scale that is no
-    number above 0 makes the rows NaN that see what it is of, which the status tells. mla_attention has k_scale alone,
-    for what is keys and values at once.
-stream: a CUstream as a number, or a stream of torch, CuPy, Numba or anything with ``__cuda_stream__``.
+k_scale, v_scale: the scales of k and v of 8 bits, which are torch.float8_e4m3fn or torch.float8_e5m2, or uint8 with
+    kv_dtype "e4m3" or "e5m2": fp32 [1] or [kv_heads] on the GPU; both, or neither. A key is the stored number times its
+    scale: vLLM's k_scale, and FlashAttention's k_descale without its axis of sequences. Where each head of each token has
+    its own scale, k_scale has the axes of k except the last, and v_scale those of v. With one axis more, each 128 columns
+    have a scale: this needs head dims of at most 128, or latents, whose positions are then separate, in 16 bits and not
+    scaled. All strides are allowed, so scales that a cache stores after each head's columns are a view of it: ``k =
+    cache[..., :128]`` and ``k_scale = cache[..., 128:132].view(torch.float32)[..., 0]`` of a cache of uint8. A scale that
+    is not above 0 makes the rows that see it NaN, which the status reports. mla_attention has k_scale alone, for keys and
+    values at once.
+stream: a CUstream as a number, or a stream of torch, CuPy, Numba or any object with ``__cuda_stream__``.
 
-Lengths, offsets and page tables stay on the GPU, so a captured CUDA graph is right as they change; call once before the
-capture, so that the kernel is loaded. Errors: InvalidRequest (names the tensor or word), Unsupported, CompileError,
-DriverError, LibraryMissing.
+Lengths, offsets and page tables stay on the GPU, so a captured CUDA graph stays correct as they change. Call once before
+the capture, so that the kernel is loaded. Errors: InvalidRequest, which names the tensor or argument, Unsupported,
+CompileError, DriverError, LibraryMissing.
 """
 
 from __future__ import annotations
@@ -105,28 +103,37 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
               return_lse: bool = False, lse_order: PageOrder = "NHD", return_status: bool = False, out: Any = None,
               o_dtype: Optional[ODType] = None, precision: Precision = "standard", consistency: Consistency = "standard",
               k_scale: Any = None, v_scale: Any = None, kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
-    """Attention of a batch of sequences of one length. The module says more of each word.
+    """Computes attention of a batch of sequences of one length. The module's docstring says more about each argument.
 
-    q: [batch, q_len, q_heads, head_dim_qk], fp16 or bf16. k: [batch, kv_len, kv_heads, head_dim_qk], where kv_heads
-        divides q_heads. v: [batch, kv_len, kv_heads, head_dim_vo]. k and v are of q's dtype, or of 8 bits. Any strides,
-        of which the last is 1.
-    q_lens, kv_lens: int32 or int64 [batch] on the GPU: how many queries and keys of each sequence are in use.
-    causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
-        keys before and after its own; None or -1 is no bound; with causal none after it. attention_chunk: a query sees
-        only the keys of its own chunk of so many tokens; None or 0 is no chunks.
-    softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
-    return_lse, return_status: True gives these besides. lse_order: "HND" has lse's heads before its tokens, "NHD" behind.
-    out: a tensor for o, of no memory of the others.
-    o_dtype: "fp32", or None for that of out or q. precision: "standard" or "high". consistency: "standard" or "bitwise".
-    k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
-        multiplied by: both, or neither. With the axes of k, and of v, but the last: one of each head of each token; with one
-        axis more: one of each 128 columns. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
-    stream: None is the current one.
+    q: the queries, [batch, q_len, q_heads, head_dim_qk], fp16 or bf16.
+    k: the keys, [batch, kv_len, kv_heads, head_dim_qk]; kv_heads divides q_heads. v: the values, [batch, kv_len, kv_heads,
+        head_dim_vo]. Both have the dtype of q, or 8 bits. The last stride of each tensor is 1; the others may be any.
+    q_lens, kv_lens: int32 or int64 [batch] on the GPU: how many queries and keys of each sequence count. None counts all.
+    causal: True aligns the last query with the last key, and hides the keys after each query.
+    window: (left, right): a query sees at most `left` keys before its own position and `right` keys after it. None or -1 on
+        a side is no bound. With causal, no key after the query is seen.
+    attention_chunk: the length of a chunk in tokens: a query sees only the keys of its own chunk. None or 0 is no chunks.
+    softcap: logits become softcap * tanh(logit / softcap). None or 0 is off.
+    scale: the factor of q k^T. None is 1 / sqrt(head_dim_qk).
+    sinks, alibi_slopes: fp32 [q_heads] on the GPU. exp(sink) is added to the denominator of each row, and slope * (key
+        position - query position) to each logit.
+    return_lse: True also returns the log-sum-exp of each row, a natural logarithm. lse_order: "NHD" has the tokens of lse
+        before its heads, "HND" its heads before its tokens.
+    return_status: True also returns, last, an int32 tensor without axes on the GPU, which CallStatus() reads.
+    out: a tensor for o that overlaps no other tensor. None allocates one.
+    o_dtype: "fp32", or the dtype of q. None is the dtype of out, or without out that of q.
+    precision: "standard", or "high", which keeps products and probabilities in fp32. consistency: "standard", or "bitwise",
+        with which the bits of a row depend on neither batch nor phase.
+    k_scale, v_scale: fp32 [1] or [kv_heads] on the GPU, for k and v of 8 bits: both, or neither. A stored number times its
+        scale is the number. With the axes of k, and of v, except the last, each head of each token has its own scale; with
+        one axis more, each 128 columns have.
+    kv_dtype: "e4m3" or "e5m2" for k and v that are tensors of uint8. None is their own dtype.
+    stream: a CUstream as a number, or a stream object of a framework. None is the framework's current stream.
 
-    Gives o [batch, q_len, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [batch, q_len, q_heads]; with
-    return_status the status last. A query that sees no key gets o = 0 and lse = -inf, or its sink.
+    Returns o [batch, q_len, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [batch, q_len, q_heads]; with
+    return_status the status follows. A query that sees no key gets o = 0 and lse = -inf, or the value of its sink.
 
-    Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    Raises InvalidRequest, which names the tensor or argument, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     form, tensors = _DENSE, (q, k, v, out, sinks, alibi_slopes, q_lens, kv_lens)
     lse = return_lse if lse_order.__class__ is str and lse_order == "NHD" else ordered_lse(return_lse, lse_order)
@@ -158,30 +165,41 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
                      o_dtype: Optional[ODType] = None, precision: Precision = "standard",
                      consistency: Consistency = "standard", k_scale: Any = None, v_scale: Any = None,
                      kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
-    """Attention of sequences of different lengths, which lie one after the other. The module says more of each word.
+    """Computes attention of sequences of different lengths, which are packed one after the other. The module's docstring
+    says more about each argument.
 
-    q: [q_tokens, q_heads, head_dim_qk], fp16 or bf16. k: [kv_tokens, kv_heads, head_dim_qk], where kv_heads divides
-        q_heads. v: [kv_tokens, kv_heads, head_dim_vo]. k and v are of q's dtype, or of 8 bits. Any strides, of which
-        the last is 1.
-    q_indptr, kv_indptr: int32 or int64 [batch + 1] on the GPU: the first token of each sequence, and the end.
-    max_q_len, max_kv_len: bounds of one sequence's tokens, known to the host; longer ones are clamped, which the status
-        tells. None or 0 takes all tokens as the bound, which is right but slower.
-    causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
-        keys before and after its own; None or -1 is no bound; with causal none after it. attention_chunk: a query sees
-        only the keys of its own chunk of so many tokens; None or 0 is no chunks.
-    softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
-    return_lse, return_status: True gives these besides. lse_order: "HND" has lse's heads before its tokens, "NHD" behind.
-    out: a tensor for o, of no memory of the others.
-    o_dtype: "fp32", or None for that of out or q. precision: "standard" or "high". consistency: "standard" or "bitwise".
-    k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
-        multiplied by: both, or neither. With the axes of k, and of v, but the last: one of each head of each token; with one
-        axis more: one of each 128 columns. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
-    stream: None is the current one.
+    q: the queries, [q_tokens, q_heads, head_dim_qk], fp16 or bf16.
+    k: the keys, [kv_tokens, kv_heads, head_dim_qk]; kv_heads divides q_heads. v: the values, [kv_tokens, kv_heads,
+        head_dim_vo]. Both have the dtype of q, or 8 bits. The last stride of each tensor is 1; the others may be any.
+    q_indptr, kv_indptr: int32 or int64 [batch + 1] on the GPU: where each sequence begins, in tokens, and the end of the
+        last.
+    max_q_len, max_kv_len: bounds of one sequence's queries and keys, numbers of the host. Longer sequences are clamped,
+        which the status reports. None or 0 takes all tokens as the bound, which is correct but slower.
+    causal: True aligns the last query with the last key, and hides the keys after each query.
+    window: (left, right): a query sees at most `left` keys before its own position and `right` keys after it. None or -1 on
+        a side is no bound. With causal, no key after the query is seen.
+    attention_chunk: the length of a chunk in tokens: a query sees only the keys of its own chunk. None or 0 is no chunks.
+    softcap: logits become softcap * tanh(logit / softcap). None or 0 is off.
+    scale: the factor of q k^T. None is 1 / sqrt(head_dim_qk).
+    sinks, alibi_slopes: fp32 [q_heads] on the GPU. exp(sink) is added to the denominator of each row, and slope * (key
+        position - query position) to each logit.
+    return_lse: True also returns the log-sum-exp of each row, a natural logarithm. lse_order: "NHD" has the tokens of lse
+        before its heads, "HND" its heads before its tokens.
+    return_status: True also returns, last, an int32 tensor without axes on the GPU, which CallStatus() reads.
+    out: a tensor for o that overlaps no other tensor. None allocates one.
+    o_dtype: "fp32", or the dtype of q. None is the dtype of out, or without out that of q.
+    precision: "standard", or "high", which keeps products and probabilities in fp32. consistency: "standard", or "bitwise",
+        with which the bits of a row depend on neither batch nor phase.
+    k_scale, v_scale: fp32 [1] or [kv_heads] on the GPU, for k and v of 8 bits: both, or neither. A stored number times its
+        scale is the number. With the axes of k, and of v, except the last, each head of each token has its own scale; with
+        one axis more, each 128 columns have.
+    kv_dtype: "e4m3" or "e5m2" for k and v that are tensors of uint8. None is their own dtype.
+    stream: a CUstream as a number, or a stream object of a framework. None is the framework's current stream.
 
-    Gives o [q_tokens, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [q_tokens, q_heads]; with return_status
-    the status last. A query that sees no key gets o = 0 and lse = -inf, or its sink.
+    Returns o [q_tokens, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [q_tokens, q_heads]; with return_status
+    the status follows. A query that sees no key gets o = 0 and lse = -inf, or the value of its sink.
 
-    Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    Raises InvalidRequest, which names the tensor or argument, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     form, tensors = _RAGGED, (q, k, v, out, sinks, alibi_slopes, q_indptr, kv_indptr)
     lse = return_lse if lse_order.__class__ is str and lse_order == "NHD" else ordered_lse(return_lse, lse_order)
@@ -219,37 +237,48 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any = None, kv_lens: Any 
                     o_dtype: Optional[ODType] = None, precision: Precision = "standard",
                     consistency: Consistency = "standard", k_scale: Any = None, v_scale: Any = None,
                     kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
-    """Attention to keys and values in pages. The module says more of each word.
+    """Computes attention to keys and values in pages. The module's docstring says more about each argument.
 
-    q: [batch, q_len, q_heads, head_dim_qk], or [batch, q_heads, head_dim_qk] for one query each, or, with q_indptr
-        (int32 or int64 [batch + 1] on the GPU), [q_tokens, q_heads, head_dim_qk]. fp16 or bf16.
-    kv_cache: (k_cache, v_cache), each [pages, page_size, kv_heads, head_dim] for page_order "NHD" or [pages, kv_heads,
-        page_size, head_dim] for "HND"; or one tensor [pages, 2, ...] of both. Of q's dtype, or of 8 bits.
-    page_table, kv_lens: int32 or int64 on the GPU, [batch, pages a sequence] and [batch], in tokens. Or, as FlashInfer
-        has them, page_indptr [batch + 1], page_indices [pages of all] and last_page_len [batch]. Entries of the table
-        past a sequence's end are never read.
-    table_rows: int32 or int64 [batch] on the GPU: the row of page_table that each sequence uses. page_table is then
-        [rows, pages a sequence], and a batch in another order needs no other one. A sequence whose row is not there has
-        no keys, which the status tells.
-    q_lens: int32 or int64 [batch] on the GPU: how many of q_len queries of each sequence are in use.
-    max_q_len, max_kv_len: bounds of one sequence's tokens, known to the host; longer ones are clamped, which the status
-        tells. None or 0 takes what the shapes allow.
-    causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
-        keys before and after its own; None or -1 is no bound; with causal none after it. attention_chunk: a query sees
-        only the keys of its own chunk of so many tokens; None or 0 is no chunks.
-    softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads] on the GPU.
-    return_lse, return_status: True gives these besides. lse_order: "HND" has lse's heads before its tokens, "NHD" behind.
-    out: a tensor for o, of no memory of the others.
-    o_dtype: "fp32", or None for that of out or q. precision: "standard" or "high". consistency: "standard" or "bitwise".
-    k_scale, v_scale: of k and v of 8 bits: fp32 [1] or [kv_heads] on the GPU, which stored keys and values are
-        multiplied by: both, or neither. With the axes of k, and of v, but the last: one of each head of each token; with one
-        axis more: one of each 128 columns. kv_dtype: "e4m3" or "e5m2", of k and v of uint8; None is their own.
-    stream: None is the current one.
+    q: the queries, [batch, q_len, q_heads, head_dim_qk], or [batch, q_heads, head_dim_qk] for one query each, or, with
+        q_indptr, [q_tokens, q_heads, head_dim_qk]; fp16 or bf16.
+    kv_cache: a pair (k_cache, v_cache), each [pages, page_size, kv_heads, head_dim] for page_order "NHD" or [pages,
+        kv_heads, page_size, head_dim] for "HND"; or one tensor of both, [pages, 2, ...]. It has the dtype of q, or 8 bits.
+    page_order: the order of a page's axes, "NHD" or "HND".
+    page_table, kv_lens: int32 or int64 on the GPU, [batch, pages a sequence] and [batch]: the pages of each sequence in
+        order, and its number of keys. Entries of the table after a sequence's end are never read.
+    page_indptr, page_indices, last_page_len: int32 or int64 [batch + 1], [pages of all sequences] and [batch] on the GPU,
+        as FlashInfer has them, instead of page_table and kv_lens. last_page_len is (kv_len - 1) % page_size + 1.
+    table_rows: int32 or int64 [batch] on the GPU: the row of page_table that each sequence uses; page_table is then [rows,
+        pages a sequence]. A sequence whose row does not exist has no keys, which the status reports.
+    q_indptr: int32 or int64 [batch + 1] on the GPU: where each sequence's queries begin, and the end of the last.
+    q_lens: int32 or int64 [batch] on the GPU: how many of the q_len queries of each sequence count. None counts all.
+    max_q_len, max_kv_len: bounds of one sequence's queries and keys, numbers of the host. Longer sequences are clamped,
+        which the status reports. None or 0 takes what the shapes allow.
+    causal: True aligns the last query with the last key, and hides the keys after each query.
+    window: (left, right): a query sees at most `left` keys before its own position and `right` keys after it. None or -1 on
+        a side is no bound. With causal, no key after the query is seen.
+    attention_chunk: the length of a chunk in tokens: a query sees only the keys of its own chunk. None or 0 is no chunks.
+    softcap: logits become softcap * tanh(logit / softcap). None or 0 is off.
+    scale: the factor of q k^T. None is 1 / sqrt(head_dim_qk).
+    sinks, alibi_slopes: fp32 [q_heads] on the GPU. exp(sink) is added to the denominator of each row, and slope * (key
+        position - query position) to each logit.
+    return_lse: True also returns the log-sum-exp of each row, a natural logarithm. lse_order: "NHD" has the tokens of lse
+        before its heads, "HND" its heads before its tokens.
+    return_status: True also returns, last, an int32 tensor without axes on the GPU, which CallStatus() reads.
+    out: a tensor for o that overlaps no other tensor. None allocates one.
+    o_dtype: "fp32", or the dtype of q. None is the dtype of out, or without out that of q.
+    precision: "standard", or "high", which keeps products and probabilities in fp32. consistency: "standard", or "bitwise",
+        with which the bits of a row depend on neither batch nor phase.
+    k_scale, v_scale: fp32 [1] or [kv_heads] on the GPU, for k and v of 8 bits: both, or neither. A stored number times its
+        scale is the number. With the axes of k, and of v, except the last, each head of each token has its own scale; with
+        one axis more, each 128 columns have.
+    kv_dtype: "e4m3" or "e5m2" for k and v that are tensors of uint8. None is their own dtype.
+    stream: a CUstream as a number, or a stream object of a framework. None is the framework's current stream.
 
-    Gives o of q's shape with head_dim_vo; with return_lse (o, lse), lse fp32 of q's shape without its last axis; with
-    return_status the status last. A query that sees no key gets o = 0 and lse = -inf, or its sink.
+    Returns o of q's shape with head_dim_vo columns; with return_lse (o, lse), lse fp32 of q's shape without its last axis;
+    with return_status the status follows. A query that sees no key gets o = 0 and lse = -inf, or the value of its sink.
 
-    Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    Raises InvalidRequest, which names the tensor or argument, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     if page_order.__class__ is not str or page_order != "NHD":
         check_order("page_order", page_order)
@@ -335,51 +364,55 @@ def mla_attention(q: Any, ckv: Any, page_table: Any = None, kv_lens: Any = None,
                   lse_order: PageOrder = "NHD", return_status: bool = False, out: Any = None,
                   o_dtype: Optional[ODType] = None, consistency: Consistency = "standard", k_scale: Any = None,
                   kv_dtype: Optional[KvDType] = None, stream: Any = None) -> Any:
-    """Latent attention (MLA) as DeepSeek-V2 and V3 decode it: softmax(scale * (q_nope ckv^T + q_pe kpe^T)) ckv. One
-    latent of head_dim_ckv columns a token is the keys and the values of all query heads; head_dim_kpe columns beside it
-    have its rotary position. W_UK was absorbed into q_nope, and W_UV is still to be applied to o. The module says more
-    of each word.
+    """Computes latent attention (MLA) as DeepSeek-V2 and V3 decode it: softmax(scale * (q_nope ckv^T + q_pe kpe^T)) ckv.
+    Each token has one latent of head_dim_ckv columns, which is the key and the value of all query heads, and head_dim_kpe
+    columns with its rotary position. The caller has absorbed W_UK into q_nope, and applies W_UV to o. The module's
+    docstring says more about each argument.
 
-    q: q_nope [batch, q_len, q_heads, head_dim_ckv], or [batch, q_heads, head_dim_ckv] for one query each, or, with
-        q_indptr, [q_tokens, q_heads, head_dim_ckv]. fp16 or bf16.
-    q_pe: the columns of the queries' positions, [batch, q_len, q_heads, head_dim_kpe], or with the other axes of q.
-        None: q has them behind its own.
-    ckv: the latents, in pages [pages, page_size, head_dim_ckv], with kv_indptr [kv_tokens, head_dim_ckv], and with
-        neither pages nor kv_indptr [batch, kv_len, head_dim_ckv].
-    kpe: the columns of the keys' positions, [pages, page_size, head_dim_kpe], or with the other axes of ckv. None: ckv
-        has them behind its own, as caches of 576 columns do, vLLM's [pages, page_size, 576] and FlashMLA's
-        [pages, page_size, 1, 576]. Any ckv and kpe may have an axis of 1, the KV head, before the columns.
-    head_dim_ckv: columns of a latent and of o, which FlashMLA calls head_dim_v. None: those of q where q_pe is given,
-        else those of ckv where kpe is, else 512, as most models have. head_dim_kpe is what the tensors have besides,
-        and may be 0.
-    page_table, kv_lens: int32 or int64 on the GPU, [batch, pages a sequence] and [batch], in tokens: FlashMLA's
-        block_table and cache_seqlens. Or, as FlashInfer has them, page_indptr [batch + 1], page_indices [pages of all]
-        and last_page_len [batch], which is (kv_len - 1) % page_size + 1. Entries of the table past a sequence's end are
-        never read. kv_lens without a table says how many keys of dense ckv are in use.
-    table_rows: int32 or int64 [batch] on the GPU: the row of page_table that each sequence uses. page_table is then
-        [rows, pages a sequence].
-    q_indptr, kv_indptr: int32 or int64 [batch + 1] on the GPU: the first token of each sequence, and the end.
-    q_lens: int32 or int64 [batch] on the GPU: how many of q_len queries of each sequence are in use.
-    max_q_len, max_kv_len: bounds of one sequence's tokens, known to the host; longer ones are clamped, which the status
-        tells. None or 0 takes what the shapes allow.
-    causal: the last query sees the last key, each one before it a key less.
-    scale: of the products; FlashMLA calls it softmax_scale, FlashInfer sm_scale. It has to be given, since the shapes
-        do not tell it: it is that of the keys before W_UK was absorbed, 1 / sqrt(128 + 64) of DeepSeek-V3, times the
-        square of YaRN's mscale where the model has that.
-    return_lse, return_status: True gives these besides. lse_order: "HND" has lse's heads before its tokens, "NHD" behind.
-    out: a tensor for o, of no memory of the others.
-    o_dtype: "fp32", or None for that of out or q. consistency: "standard" or "bitwise".
-    k_scale: of ckv and kpe of 8 bits: fp32 [1] on the GPU, which both are multiplied by, as keys and as values; None is
-        1. With the axes of ckv but the last: one of each token, for both. With those and one of head_dim_ckv / 128: one
-        of each 128 columns of the latent, and kpe is apart, of q's dtype and not scaled, as rows of 656 bytes have it:
-        ``ckv = rows[..., :512]``, ``k_scale = rows[..., 512:528].view(torch.float32)`` and
-        ``kpe = rows[..., 528:].view(torch.bfloat16)``. kv_dtype: "e4m3" or "e5m2", of what is of uint8; None is its own.
-    stream: None is the current one.
+    q: the queries q_nope, [batch, q_len, q_heads, head_dim_ckv], or [batch, q_heads, head_dim_ckv] for one query each, or,
+        with q_indptr, [q_tokens, q_heads, head_dim_ckv]; fp16 or bf16.
+    q_pe: the position columns of the queries, [batch, q_len, q_heads, head_dim_kpe], or with the other axes of q. None: q
+        has them after its own columns.
+    ckv: the latents, [pages, page_size, head_dim_ckv] in pages, [kv_tokens, head_dim_ckv] with kv_indptr, and [batch,
+        kv_len, head_dim_ckv] with neither.
+    kpe: the position columns of the keys, [pages, page_size, head_dim_kpe], or with the other axes of ckv. None: ckv has
+        them after its own columns, as in the caches of vLLM, [pages, page_size, 576], and FlashMLA, [pages, page_size, 1,
+        576]. Every ckv and kpe may have an axis of 1, the KV head, before the columns.
+    head_dim_ckv: the columns of a latent and of o; FlashMLA calls it head_dim_v. None is the columns of q if q_pe is given,
+        else those of ckv if kpe is, else 512. head_dim_kpe follows from the tensors, and may be 0.
+    page_table, kv_lens: int32 or int64 on the GPU, [batch, pages a sequence] and [batch]: the pages of each sequence in
+        order, and its number of keys. FlashMLA calls them block_table and cache_seqlens. Without a table, kv_lens says how
+        many keys of a dense ckv count. Entries of the table after a sequence's end are never read.
+    page_indptr, page_indices, last_page_len: int32 or int64 [batch + 1], [pages of all sequences] and [batch] on the GPU,
+        as FlashInfer has them, instead of page_table and kv_lens. last_page_len is (kv_len - 1) % page_size + 1.
+    table_rows: int32 or int64 [batch] on the GPU: the row of page_table that each sequence uses; page_table is then [rows,
+        pages a sequence]. A sequence whose row does not exist has no keys, which the status reports.
+    q_indptr, kv_indptr: int32 or int64 [batch + 1] on the GPU: where each sequence begins, and the end of the last.
+    q_lens: int32 or int64 [batch] on the GPU: how many of the q_len queries of each sequence count. None counts all.
+    max_q_len, max_kv_len: bounds of one sequence's queries and keys, numbers of the host. Longer sequences are clamped,
+        which the status reports. None or 0 takes what the shapes allow.
+    causal: True aligns the last query with the last key, and hides the keys after each query.
+    scale: the factor of the products; FlashMLA calls it softmax_scale, FlashInfer sm_scale. It is required, because the
+        shapes do not imply it: it is the scale of the keys before W_UK was absorbed, 1 / sqrt(128 + 64) in DeepSeek-V3,
+        times the square of YaRN's mscale if the model has one.
+    return_lse: True also returns the log-sum-exp of each row, a natural logarithm. lse_order: "NHD" has the tokens of lse
+        before its heads, "HND" its heads before its tokens.
+    return_status: True also returns, last, an int32 tensor without axes on the GPU, which CallStatus() reads.
+    out: a tensor for o that overlaps no other tensor. None allocates one.
+    o_dtype: "fp32", or the dtype of q. None is the dtype of out, or without out that of q.
+    consistency: "standard", or "bitwise", with which the bits of a row depend on neither batch nor phase.
+    k_scale: fp32 [1] on the GPU, for ckv and kpe of 8 bits, which it scales as keys and as values; None is 1. With the axes
+        of ckv except the last, each token has its own scale. With one axis more, of head_dim_ckv / 128 scales, each 128
+        columns of the latent have; kpe is then separate, of the dtype of q and not scaled. Rows of 656 bytes are three such
+        views: ``ckv = rows[..., :512]``, ``k_scale = rows[..., 512:528].view(torch.float32)`` and ``kpe = rows[...,
+        528:].view(torch.bfloat16)``.
+    kv_dtype: "e4m3" or "e5m2" for ckv and kpe that are tensors of uint8. None is their own dtype.
+    stream: a CUstream as a number, or a stream object of a framework. None is the framework's current stream.
 
-    Gives o of q's shape with head_dim_ckv columns; with return_lse (o, lse), lse fp32 of q's shape without its last
-    axis, natural-log; with return_status the status last. A query that sees no key gets o = 0 and lse = -inf.
+    Returns o of q's shape with head_dim_ckv columns; with return_lse (o, lse), lse fp32 of q's shape without its last axis;
+    with return_status the status follows. A query that sees no key gets o = 0 and lse = -inf.
 
-    Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    Raises InvalidRequest, which names the tensor or argument, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     if head_dim_ckv is not None:
         head_dim_ckv = fitting("head_dim_ckv", head_dim_ckv, c_int64, 1)
@@ -467,15 +500,17 @@ def merge_states(o_states: Any, lse_states: Any, *, out: Any = None, return_lse:
     """Merges attention over parts of the keys into attention over all of them.
 
     o_states: a sequence of tensors [tokens, heads, head_dim], or one tensor [tokens, states, heads, head_dim].
-    lse_states: a sequence of fp32 tensors [tokens, heads], or one tensor [tokens, states, heads]: natural-log
-        log-sum-exp, as return_lse gives it (FlashInfer's is in base 2: multiply it by log(2)). More than 32 states are
+    lse_states: a sequence of fp32 tensors [tokens, heads], or one tensor [tokens, states, heads]: the natural-log
+        log-sum-exp that return_lse returns. FlashInfer's is in base 2: multiply it by log(2). More than 32 states are
         merged in steps, whose results are rounded to the dtype of o_states.
-    out: a tensor for o, which may be one of the states. stream: None is the current one.
+    out: a tensor for o, which may be one of the states. None allocates one.
+    return_lse: False returns o alone.
+    stream: a CUstream as a number, or a stream object of a framework. None is the framework's current stream.
 
-    Gives (o [tokens, heads, head_dim], lse [tokens, heads]), without return_lse o alone. A row that attended to nothing
-    in all of the states gives 0 and -inf.
+    Returns (o [tokens, heads, head_dim], lse fp32 [tokens, heads]), without return_lse o alone. A row that attended to
+    nothing in all of the states gets 0 and -inf.
 
-    Raises InvalidRequest naming the tensor, Unsupported, CompileError, DriverError, LibraryMissing.
+    Raises InvalidRequest, which names the tensor or argument, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     dispatch = dispatch_now()
     several = isinstance(o_states, (list, tuple))
@@ -558,42 +593,52 @@ def append(k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = Non
            page_table: Any = None, table_rows: Any = None, page_indptr: Any = None, page_indices: Any = None,
            last_page_len: Any = None, max_q_len: Optional[int] = None, max_kv_len: Optional[int] = None,
            check_slots: bool = False, return_status: bool = False, stream: Any = None) -> Any:
-    """Writes keys and values of new tokens into a cache, and their queries, in one launch: normalised, rotated, and
-    rounded once to what the cache has.
+    """Writes the keys and values of new tokens into a cache, and their queries, in one launch: normalises and rotates them,
+    and rounds once to the dtype of the cache.
 
-    k, v: [tokens, kv_heads, head_dim], or [batch, q_len, kv_heads, head_dim], fp16 or bf16, such as views of a fused
-        tensor. k_cache, v_cache: of the same dtype or of 8 bits, dense [batch, kv_len, kv_heads, head_dim], or, where
-        page_order is given, pages: "NHD" [pages, page_size, kv_heads, head_dim] or "HND" [pages, kv_heads, page_size,
-        head_dim]. Latents have neither v nor v_cache, but head_dim_ckv, with or without an axis of 1 for the head: k
-        is [tokens, columns], and its columns are head_dim_ckv and behind them those of the position, unless these are
-        in kpe, [tokens, columns], and likewise k_cache and kpe_cache, [pages, page_size, columns].
-    q: [tokens, q_heads, head_dim], or [batch, q_len, q_heads, head_dim]; of latents the columns of the position alone.
-        q_out: where it is written to, [tokens, q_heads, head_dim] as q; q itself will do, and None makes a tensor.
-        Without k and v, q alone is written.
-    slot_mapping: [tokens] or [batch, q_len] of int32 or int64 on the GPU: page * page_size + offset, dense sequence * kv_len + position.
-        A token of a negative one is passed over. Or none, and lengths, which are those after the append: token i of a
-        sequence with q_len new ones goes to position kv_len - q_len + i.
-    q_indptr: int32 or int64 [batch + 1] on the GPU, of tokens in a row; q_lens: [batch], how many of q_len are in use.
-        kv_lens: [batch], with page_table, [batch, pages a sequence], of pages; table_rows: [batch], the row of each
-        sequence. Or page_indptr [batch + 1], page_indices [pages of all] and last_page_len [batch].
-    positions: [tokens] or [batch, q_len] of int32 or int64, what each is rotated by; None with lengths: its place in its sequence.
-    rope_table: [positions, rotary_dim], the cosines and then the sines, or fp32 [frequencies], rotary_dim / 2 of them in
-        radians a position, whose cosines and sines are multiplied by rope_factor. rope: "half" (the default with a
-        table: GPT-NeoX, Llama) or "interleaved" (GPT-J).
-    q_norm_weight, k_norm_weight: [head_dim] of RMS norms of each head, before it is rotated; v_norm: the same of v
-        without weights. norm_eps: None is 1e-6.
-    k_scale, v_scale: fp32 [1] or [kv_heads], of a cache of 8 bits: what is stored times them is what was given. Or, with
-        the axes of k_cache and v_cache but the last, scales of each token and head, which are computed and written; with
-        one axis more, of blocks of 128 columns, scales of these (of latents kpe_cache is then of the dtype of k). They
-        may lie within the cache's own rows. Of latents k_scale alone. q_scale: fp32 [1], of a q_dtype of 8 bits.
-        kv_dtype: "e4m3" or "e5m2", or torch's dtype, of a cache of uint8. q_dtype: of a new q_out, or of one of uint8.
-    max_q_len, max_kv_len: bounds of one sequence; None takes what the shapes allow. return_status: True gives it
-        besides: slots and positions out of range, of whose tokens nothing was written. check_slots: True has the status
-        tell of two tokens with one slot of slot_mapping. stream: None is the current one.
+    k, v: the new keys and values, [tokens, kv_heads, head_dim] or [batch, q_len, kv_heads, head_dim], fp16 or bf16. They
+        may be views of a fused tensor.
+    k_cache, v_cache: dense [batch, kv_len, kv_heads, head_dim], or, where page_order is given, pages: [pages, page_size,
+        kv_heads, head_dim] for "NHD" or [pages, kv_heads, page_size, head_dim] for "HND". They have the dtype of k, or 8
+        bits.
+    head_dim_ckv: the columns of a latent. Latents have neither v nor v_cache: k is [tokens, columns], the head_dim_ckv
+        columns and after them those of the position, and k_cache is [pages, page_size, columns]. An axis of 1, the head,
+        may precede columns.
+    kpe, kpe_cache: the position columns of latents where they are separate, [tokens, columns] and [pages, page_size,
+        columns].
+    q: the new queries, [tokens, q_heads, head_dim] or [batch, q_len, q_heads, head_dim]; of latents the position columns
+        alone. Without k and v, only q is written.
+    q_out: where q is written, [tokens, q_heads, head_dim]; it may be q itself. None allocates a tensor.
+    slot_mapping: [tokens] or [batch, q_len] of int32 or int64 on the GPU: page * page_size + offset, dense sequence *
+        kv_len + position. A token with a negative slot is skipped. Instead of slots, lengths may be given, which are those
+        after the append: token i of a sequence with q_len new tokens goes to position kv_len - q_len + i.
+    q_indptr: int32 or int64 [batch + 1] on the GPU: where each sequence's packed tokens begin, and the end of the last.
+        q_lens: [batch]: how many of the q_len tokens of each sequence count.
+    kv_lens: [batch], with page_table, [batch, pages a sequence], for pages. table_rows: [batch]: the row of the table that
+        each sequence uses. Or page_indptr [batch + 1], page_indices [pages of all sequences] and last_page_len [batch].
+    positions: [tokens] or [batch, q_len] of int32 or int64: the position that each token is rotated by. None with lengths:
+        its position in its sequence.
+    rope_table: [positions, rotary_dim], cosines and then sines; or frequencies, fp32 [rotary_dim / 2] in radians a
+        position, whose cosines and sines are multiplied by rope_factor. rope: "half" (the default with a table: GPT-NeoX,
+        Llama) or "interleaved" (GPT-J).
+    q_norm_weight, k_norm_weight: [head_dim]: weights of an RMS norm of each head, applied before the rotation. v_norm: True
+        normalises v, without weights. norm_eps: is added to the mean of squares; None is 1e-6.
+    k_scale, v_scale: fp32 [1] or [kv_heads], for a cache of 8 bits: the stored number times its scale is the number that
+        was given. With the axes of k_cache and v_cache except the last, the scale of each token and head is computed and
+        written; with one axis more, that of each 128 columns (kpe_cache then has the dtype of k). They may be views of the
+        cache's own rows. Latents have k_scale alone. q_scale: fp32 [1], for a q_dtype of 8 bits.
+    kv_dtype: "e4m3" or "e5m2", or torch's dtype, for a cache of uint8. q_dtype: the dtype of a new q_out, or of one of
+        uint8.
+    max_q_len, max_kv_len: bounds of one sequence's new tokens and keys, numbers of the host. Longer sequences are clamped,
+        which the status reports. None or 0 takes what the shapes allow.
+    check_slots: True makes the status report two tokens with one slot of slot_mapping.
+    return_status: True also returns, last, an int32 tensor on the GPU, which CallStatus() reads: slots and positions out of
+        range, whose tokens were not written.
+    stream: a CUstream as a number, or a stream object of a framework. None is the framework's current stream.
 
-    Gives q_out, or None without q; with return_status the status last.
+    Returns q_out, or None without q; with return_status the status follows.
 
-    Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    Raises InvalidRequest, which names the tensor or argument, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     words = {"rope": rope, "rope_factor": number("rope_factor", rope_factor), "v_norm": flag("v_norm", v_norm),
              "norm_eps": number("norm_eps", norm_eps),
@@ -609,18 +654,21 @@ def append(k: Any = None, v: Any = None, k_cache: Any = None, v_cache: Any = Non
 @named
 def top_k(scores: Any, k: int, *, row_starts: Any = None, row_ends: Any = None, out: Any = None,
           return_status: bool = False, stream: Any = None) -> Any:
-    """The columns of the k largest scores of each row, in ascending order: the keys that an indexer chooses for a sparse
-    attention.
+    """Selects the columns of the k largest scores of each row: the keys that an indexer chooses for a sparse attention.
 
-    scores: fp32 [rows, columns] on the GPU, the last stride 1.
-    row_starts, row_ends: int32 or int64 [rows] on the GPU: row r is selected from columns row_starts[r] to row_ends[r] - 1;
-        None is 0, and all columns. out: int32 [rows, k]; None makes a tensor. return_status: True gives it besides: bounds
-        beyond the columns, which are clamped. stream: None is the current one.
+    scores: fp32 [rows, columns] on the GPU, whose last stride is 1. k: how many columns each row gets.
+    row_starts, row_ends: int32 or int64 [rows] on the GPU: row r is selected from the columns row_starts[r] to row_ends[r]
+        - 1. None is 0, and all columns.
+    out: int32 [rows, k]. None allocates a tensor.
+    return_status: True also returns an int32 tensor on the GPU, which CallStatus() reads: it reports row_ends past the
+        columns, which are clamped.
+    stream: a CUstream as a number, or a stream object of a framework. None is the framework's current stream.
 
-    Gives int32 [rows, k]; with return_status also the status. Where a row has fewer than k columns, -1 follows them. Of
-    equal scores the lower columns are selected first, and a NaN is below every score, so each call gives the same bits.
+    Returns int32 [rows, k], the columns in ascending order; with return_status the status follows. In a row with fewer than
+    k columns, -1 follows them. Of equal scores the lower columns are selected first, and NaN is below every score, so every
+    call gives the same bits.
 
-    Raises InvalidRequest naming the tensor or word, Unsupported, CompileError, DriverError, LibraryMissing.
+    Raises InvalidRequest, which names the tensor or argument, Unsupported, CompileError, DriverError, LibraryMissing.
     """
     dispatch = dispatch_now()
     k = fitting("k", k, c_int32, 0)

@@ -34,21 +34,30 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Window = 
               scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None, kv_lens: Any = None,
               return_lse: bool = False, lse_order: PageOrder = "NHD", o_dtype: Optional[ODType] = None,
               precision: Precision = "standard", consistency: Consistency = "standard") -> Any:
-    """attnsmith.attention for arrays of JAX: attention of a batch of sequences of one length.
+    """Computes attention of a batch of sequences of one length, for arrays of JAX: attnsmith.attention under jax.jit.
 
-    q: [batch, q_len, q_heads, head_dim_qk], fp16 or bf16. k: [batch, kv_len, kv_heads, head_dim_qk], where kv_heads
-        divides q_heads. v: [batch, kv_len, kv_heads, head_dim_vo]. k and v are of q's dtype.
-    q_lens, kv_lens: int32 or int64 [batch]: how many queries and keys of each sequence are in use.
-    causal: the last query sees the last key, each one before it a key less. window: (left, right): a query sees so many
-        keys before and after its own; None or -1 is no bound. attention_chunk: a query sees only the keys of its own
-        chunk of so many tokens.
-    softcap: None or 0 is off. scale: None is 1 / sqrt(head_dim_qk). sinks, alibi_slopes: fp32 [q_heads].
-    return_lse: True also gives the log-sum-exp. lse_order: "HND" has its heads before its tokens, "NHD" behind.
-    o_dtype: "fp32", or None for that of q. precision: "standard" or "high". consistency: "standard" or "bitwise".
+    q: the queries, [batch, q_len, q_heads, head_dim_qk], fp16 or bf16.
+    k: the keys, [batch, kv_len, kv_heads, head_dim_qk]; kv_heads divides q_heads. v: the values, [batch, kv_len, kv_heads,
+        head_dim_vo]. Both have the dtype of q.
+    q_lens, kv_lens: int32 or int64 [batch]: how many queries and keys of each sequence count. None counts all.
+    causal: True aligns the last query with the last key, and hides the keys after each query.
+    window: (left, right): a query sees at most `left` keys before its own position and `right` keys after it. None or -1 on
+        a side is no bound.
+    attention_chunk: the length of a chunk in tokens: a query sees only the keys of its own chunk. None or 0 is no chunks.
+    softcap: logits become softcap * tanh(logit / softcap). None or 0 is off.
+    scale: the factor of q k^T. None is 1 / sqrt(head_dim_qk).
+    sinks, alibi_slopes: fp32 [q_heads]. exp(sink) is added to the denominator of each row, and slope * (key position -
+        query position) to each logit.
+    return_lse: True also returns the log-sum-exp of each row, a natural logarithm. lse_order: "NHD" has the tokens of lse
+        before its heads, "HND" its heads before its tokens.
+    o_dtype: "fp32", or the dtype of q. None is that of q.
+    precision: "standard", or "high", which keeps products and probabilities in fp32. consistency: "standard", or "bitwise",
+        with which the bits of a row depend on neither batch nor phase.
 
-    Gives o [batch, q_len, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [batch, q_len, q_heads].
+    Returns o [batch, q_len, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [batch, q_len, q_heads].
 
-    Raises InvalidRequest naming the array or word, Unsupported, CompileError, DriverError, LibraryMissing, ImportError.
+    Raises InvalidRequest, which names the array or argument, Unsupported, CompileError, DriverError, LibraryMissing,
+    ImportError.
     """
     options = _options(causal, window, attention_chunk, softcap, scale, return_lse, lse_order, precision, consistency,
                        o_dtype)
@@ -62,19 +71,32 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
                      scale: Optional[float] = None, alibi_slopes: Any = None, return_lse: bool = False,
                      lse_order: PageOrder = "NHD", o_dtype: Optional[ODType] = None, precision: Precision = "standard",
                      consistency: Consistency = "standard") -> Any:
-    """attnsmith.varlen_attention for arrays of JAX: attention of sequences of different lengths, one after the other.
+    """Computes attention of packed sequences of different lengths, for arrays of JAX: attnsmith.varlen_attention under
+    jax.jit.
 
-    q: [q_tokens, q_heads, head_dim_qk], fp16 or bf16. k: [kv_tokens, kv_heads, head_dim_qk]. v: [kv_tokens, kv_heads,
-        head_dim_vo]. k and v are of q's dtype.
-    q_indptr, kv_indptr: int32 or int64 [batch + 1]: the first token of each sequence, and the end.
-    max_q_len, max_kv_len: bounds of one sequence's tokens, known when the call is traced; longer ones are clamped. None
-        or 0 takes all tokens as the bound, which is right but slower.
-    causal, window, attention_chunk, softcap, scale, return_lse, lse_order, o_dtype, precision, consistency: as
-        attention() takes them. sinks, alibi_slopes: fp32 [q_heads].
+    q: the queries, [q_tokens, q_heads, head_dim_qk], fp16 or bf16. k: the keys, [kv_tokens, kv_heads, head_dim_qk]. v: the
+        values, [kv_tokens, kv_heads, head_dim_vo]. k and v have the dtype of q.
+    q_indptr, kv_indptr: int32 or int64 [batch + 1]: where each sequence begins, in tokens, and the end of the last.
+    max_q_len, max_kv_len: bounds of one sequence's queries and keys, known when the call is traced. Longer sequences are
+        clamped. None or 0 takes all tokens as the bound, which is correct but slower.
+    causal: True aligns the last query with the last key, and hides the keys after each query.
+    window: (left, right): a query sees at most `left` keys before its own position and `right` keys after it. None or -1 on
+        a side is no bound.
+    attention_chunk: the length of a chunk in tokens: a query sees only the keys of its own chunk. None or 0 is no chunks.
+    softcap: logits become softcap * tanh(logit / softcap). None or 0 is off.
+    scale: the factor of q k^T. None is 1 / sqrt(head_dim_qk).
+    sinks, alibi_slopes: fp32 [q_heads]. exp(sink) is added to the denominator of each row, and slope * (key position -
+        query position) to each logit.
+    return_lse: True also returns the log-sum-exp of each row, a natural logarithm. lse_order: "NHD" has the tokens of lse
+        before its heads, "HND" its heads before its tokens.
+    o_dtype: "fp32", or the dtype of q. None is that of q.
+    precision: "default", or "high", which keeps products and probabilities in fp32. consistency: "default", or "bitwise",
+        with which the bits of a row depend on neither batch nor phase.
 
-    Gives o [q_tokens, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [q_tokens, q_heads].
+    Returns o [q_tokens, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [q_tokens, q_heads].
 
-    Raises InvalidRequest naming the array or word, Unsupported, CompileError, DriverError, LibraryMissing, ImportError.
+    Raises InvalidRequest, which names the array or argument, Unsupported, CompileError, DriverError, LibraryMissing,
+    ImportError.
     """
     options = _options(causal, window, attention_chunk, softcap, scale, return_lse, lse_order, precision, consistency,
                        o_dtype, _limit("max_q_len", max_q_len), _limit("max_kv_len", max_kv_len))
@@ -89,25 +111,37 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any, kv_lens: Any, *, tab
                     scale: Optional[float] = None, alibi_slopes: Any = None, q_lens: Any = None,
                     return_lse: bool = False, lse_order: PageOrder = "NHD", o_dtype: Optional[ODType] = None,
                     precision: Precision = "standard", consistency: Consistency = "standard") -> Any:
-    """attnsmith.paged_attention for arrays of JAX: attention of queries to keys and values in pages.
+    """Computes attention to keys and values in pages, for arrays of JAX: attnsmith.paged_attention under jax.jit.
 
-    q: [batch, q_len, q_heads, head_dim_qk], or [batch, q_heads, head_dim_qk] for one query each, or, with q_indptr,
-        [q_tokens, q_heads, head_dim_qk]. fp16 or bf16.
-    kv_cache: of q's dtype, a pair (k_cache, v_cache) of [pages, page_size, kv_heads, head_dim], or one array of both,
-        [pages, 2, page_size, kv_heads, head_dim]. page_order: with "HND" the heads lie before the tokens of a page.
-    page_table: int32 or int64 [batch, pages a sequence]: each sequence's pages in order. kv_lens: int32 or int64
-        [batch]: its keys.
+    q: the queries, [batch, q_len, q_heads, head_dim_qk], or [batch, q_heads, head_dim_qk] for one query each, or, with
+        q_indptr, [q_tokens, q_heads, head_dim_qk]; fp16 or bf16.
+    kv_cache: a pair (k_cache, v_cache) of [pages, page_size, kv_heads, head_dim], or one array of both, [pages, 2,
+        page_size, kv_heads, head_dim], of the dtype of q. page_order: "HND" has the heads before the tokens of a page.
+    page_table: int32 or int64 [batch, pages a sequence]: the pages of each sequence in order. kv_lens: int32 or int64
+        [batch]: its number of keys.
     table_rows: int32 or int64 [batch]: the row of page_table that each sequence uses.
-    q_indptr: int32 or int64 [batch + 1]: the first query of each sequence, and the end.
-    q_lens: int32 or int64 [batch]: how many of q_len queries of each sequence are in use.
-    max_q_len, max_kv_len: bounds of one sequence's tokens, known when the call is traced; longer ones are clamped. None
-        or 0 takes what the shapes allow.
-    causal, window, attention_chunk, softcap, scale, return_lse, lse_order, o_dtype, precision, consistency: as
-        attention() takes them. sinks, alibi_slopes: fp32 [q_heads].
+    q_indptr: int32 or int64 [batch + 1]: where each sequence's queries begin, and the end of the last.
+    q_lens: int32 or int64 [batch]: how many of the q_len queries of each sequence count. None counts all.
+    max_q_len, max_kv_len: bounds of one sequence's queries and keys, known when the call is traced. Longer sequences are
+        clamped. None or 0 takes what the shapes allow.
+    causal: True aligns the last query with the last key, and hides the keys after each query.
+    window: (left, right): a query sees at most `left` keys before its own position and `right` keys after it. None or -1 on
+        a side is no bound.
+    attention_chunk: the length of a chunk in tokens: a query sees only the keys of its own chunk. None or 0 is no chunks.
+    softcap: logits become softcap * tanh(logit / softcap). None or 0 is off.
+    scale: the factor of q k^T. None is 1 / sqrt(head_dim_qk).
+    sinks, alibi_slopes: fp32 [q_heads]. exp(sink) is added to the denominator of each row, and slope * (key position -
+        query position) to each logit.
+    return_lse: True also returns the log-sum-exp of each row, a natural logarithm. lse_order: "NHD" has the tokens of lse
+        before its heads, "HND" its heads before its tokens.
+    o_dtype: "fp32", or the dtype of q. None is that of q.
+    precision: "default", or "high", which keeps products and probabilities in fp32. consistency: "default", or "bitwise",
+        with which the bits of a row depend on neither batch nor phase.
 
-    Gives o of q's shape with head_dim_vo; with return_lse (o, lse), lse fp32 of q's shape without its last axis.
+    Returns o of q's shape with head_dim_vo columns; with return_lse (o, lse), lse fp32 of q's shape without its last axis.
 
-    Raises InvalidRequest naming the array or word, Unsupported, CompileError, DriverError, LibraryMissing, ImportError.
+    Raises InvalidRequest, which names the array or argument, Unsupported, CompileError, DriverError, LibraryMissing,
+    ImportError.
     """
     check_order("page_order", page_order)
     options = _options(causal, window, attention_chunk, softcap, scale, return_lse, lse_order, precision, consistency,
@@ -126,8 +160,8 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any, kv_lens: Any, *, tab
 
 @named
 def register() -> None:
-    """Tells XLA of the handler that the calls are compiled to. The functions do that by themselves: only a program
-    that was lowered elsewhere, as jax.export has them, needs it before it is run.
+    """Registers the handler of the calls with XLA. The functions do that themselves: only a program that was lowered
+    elsewhere, such as by jax.export, needs it before it is run.
 
     Raises ImportError without JAX, LibraryMissing without the handler's library, Unsupported for a jax that is too old.
     """

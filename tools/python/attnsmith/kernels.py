@@ -30,8 +30,13 @@ _pendings: "weakref.WeakSet[Pending]" = weakref.WeakSet()
 
 @named_methods
 class CallStatus:
-    """What launches found wrong on the device; true if anything. Of a Call it is sticky until cleared. Made
-    from its bits, or from the tensor that the functions give with return_status=True."""
+    """What launches found wrong on the device. It is true if anything was. The status of a Call stays set until it is
+    cleared.
+
+    bits: the status word, or the tensor that the functions return with return_status=True.
+
+    Raises InvalidRequest for anything else.
+    """
 
     __slots__ = ("q_len_clamped", "kv_len_clamped", "page_out_of_range", "workspace_not_zeroed",
                  "scale_not_positive", "slot_out_of_range", "position_out_of_range", "slot_written_twice")
@@ -42,21 +47,21 @@ class CallStatus:
         self.q_len_clamped: bool = bool(bits & abi.Q_LEN_CLAMPED)
         #: A sequence had more keys than the bound or the tensor.
         self.kv_len_clamped: bool = bool(bits & abi.KV_LEN_CLAMPED)
-        #: A page id in use was not a page, and its keys were read as zeros; or table_rows said a row that page_table
-        #: has not, and the sequence had no keys.
+        #: A page id in use was not a page, and its keys were read as zeros; or table_rows named a row that page_table
+        #: does not have, and the sequence had no keys.
         self.page_out_of_range: bool = bool(bits & abi.PAGE_OUT_OF_RANGE)
-        #: A count in the workspace was beyond all that there was to count: its first 8192 bytes were not zero before
-        #: the first launch, or two launches used it at the same time, and o is wrong.
+        #: A counter in the workspace was too large: its first 8192 bytes were not zero before the first launch, or two
+        #: launches used it at the same time. o is wrong.
         self.workspace_not_zeroed: bool = bool(bits & abi.WORKSPACE_NOT_ZEROED)
-        #: A scale of keys or values was no ordinary number above 0; rows of its KV heads are NaN.
+        #: A scale of keys or values was not a finite number above 0. Rows of its KV heads are NaN.
         self.scale_not_positive: bool = bool(bits & abi.SCALE_NOT_POSITIVE)
-        #: Op append wrote nothing of a token: its slot is behind the cache's last, or its sequence has more
-        #: new tokens than keys.
+        #: Op append did not write a token: its slot is past the end of the cache, or its sequence has more new tokens
+        #: than keys.
         self.slot_out_of_range: bool = bool(bits & abi.SLOT_OUT_OF_RANGE)
-        #: Likewise: its position is below 0, or rope_table has none.
+        #: Op append did not write a token: its position is below 0, or rope_table does not have it.
         self.position_out_of_range: bool = bool(bits & abi.POSITION_OUT_OF_RANGE)
-        #: With check_slots: two tokens of one launch of op append were written to one slot, whose rows are now of
-        #: either, or in part of each.
+        #: With check_slots: two tokens of one launch of op append were written to one slot. Its rows are now those of
+        #: one of them, or parts of both.
         self.slot_written_twice: bool = bool(bits & abi.SLOT_WRITTEN_TWICE)
 
     def __bool__(self) -> bool:
@@ -83,9 +88,9 @@ class _CallPointer(c_void_p):
 
 @named_methods
 class Call(Owner):
-    """One launch, ready to go, made by Kernel.bind() and its siblings. It keeps its tensors alive. It holds one workspace:
-    make one Call for each launch that is in flight at the same time. A CUDA graph that captured a launch uses its code and
-    its workspace: keep the Call as long as the graph."""
+    """One launch with fixed arguments, made by Kernel.bind(), bind_merge(), bind_append() or bind_op(). It keeps its
+    tensors alive. It holds one workspace, so launches that may run at the same time need one Call each. A CUDA graph that
+    captured a launch uses the code and the workspace of the Call: keep the Call as long as the graph."""
 
     _another = "it holds one workspace; Kernel.bind() makes another"
     _elsewhere = "prepare() and bind() there"
@@ -111,17 +116,16 @@ class Call(Owner):
     def launch(self, stream: Any = None, *surplus: NoReturn, q: Any = None, k: Any = None, v: Any = None, o: Any = None,
                lse: Any = None, sinks: Any = None, alibi_slopes: Any = None, q_pe: Any = None,
                kpe: Any = None, k_scale: Any = None, v_scale: Any = None, **unknown: NoReturn) -> None:
-        """Enqueues the kernels on `stream`: a number (CUstream), a stream of torch, CuPy, Numba or anything with
-        __cuda_stream__, or None for the one that is current in the framework of q. Allocates nothing, waits for
-        nothing, may be captured in a CUDA graph. A call holds one workspace: bind once more for launches that may run
-        at the same time.
+        """Enqueues the kernels on a stream. It allocates nothing, waits for nothing, and may be captured in a CUDA graph.
 
-        q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe, k_scale, v_scale: tensors to use in this launch instead of
-        those that were bound, or their addresses as numbers: a call that was bound once serves every layer. Shapes,
-        strides and dtypes are those that were bound. The caller keeps these tensors until the stream has passed the
-        launch. Lengths and page tables stay as bound.
+        stream: a CUstream as a number, a stream of torch, CuPy, Numba or any object with __cuda_stream__. None is the
+            stream that is current in the framework of q.
+        q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe, k_scale, v_scale: tensors for this launch in the place of those
+            that were bound, or their addresses as numbers, so that a call that was bound once serves every layer. Shapes,
+            strides and dtypes are those that were bound. The caller keeps these tensors until the stream has passed the
+            launch. Lengths and page tables stay as bound.
 
-        Raises InvalidRequest for what is no stream, or naming the tensor; DriverError.
+        Raises InvalidRequest for a wrong stream, or naming the tensor; DriverError.
         """
         if surplus or unknown:
             check_fit(Call.launch, (self, stream, *surplus), unknown)
@@ -157,9 +161,11 @@ class Call(Owner):
         return at
 
     def copy_status(self, word: Any, stream: Any = None) -> None:
-        """Enqueues a copy of the status word, 32 bits that CallStatus() reads, to `word`: a tensor of one int32 in
-        page-locked host memory or on the GPU, or an address as a number. The caller keeps it until the stream has
-        passed the copy. `stream` is as launch() takes it. Waits for nothing, may be captured.
+        """Enqueues a copy of the status word, 32 bits that CallStatus() reads. It waits for nothing, and may be captured.
+
+        word: where to copy it: a tensor of one int32 in page-locked host memory or on the GPU, or an address as a number.
+            The caller keeps it until the stream has passed the copy.
+        stream: as launch() takes it.
 
         Raises InvalidRequest, DriverError.
         """
@@ -167,10 +173,10 @@ class Call(Owner):
                            self._stream(stream))
 
     def status(self, stream: Any = None) -> CallStatus:
-        """What launches found, after all that `stream` was given so far; `stream` is as launch() takes it. Waits for
-        that stream alone.
+        """Returns what launches found, after all work that `stream` was given so far. It waits for that stream alone;
+        `stream` is as launch() takes it.
 
-        Raises InvalidRequest where the stream is being captured, which harms no capture; DriverError.
+        Raises InvalidRequest if the stream is being captured, which does not harm the capture; DriverError.
         """
         bits = c_uint32()
         self._library.call(self._library.functions.attnsmith_call_status, self._pointer,
@@ -178,21 +184,21 @@ class Call(Owner):
         return CallStatus(bits.value)
 
     def synchronize(self, stream: Any = None) -> None:
-        """Waits until all work that `stream` was given is done; `stream` is as launch() takes it, so that after launch(stream)
-        this waits for the launch.
+        """Waits until all work that `stream` was given is done; `stream` is as launch() takes it, so that after
+        launch(stream) this waits for the launch.
 
         Raises InvalidRequest where the stream is being captured, which harms no capture; DriverError.
         """
         self._library.call(self._library.functions.attnsmith_call_synchronize, self._pointer, self._stream(stream))
 
     def clear_status(self, stream: Any = None) -> None:
-        """Clears the status in the order of `stream`, which is as launch() takes it. Waits for nothing, may be
+        """Clears the status in the order of `stream`, which is as launch() takes it. It waits for nothing, and may be
         captured. Raises InvalidRequest, DriverError."""
         self._library.call(self._library.functions.attnsmith_call_clear_status, self._pointer,
                            self._stream(stream))
 
     def describe(self) -> str:
-        """The kernels' grids, for logs."""
+        """Returns a text for logs: the kernels and their grids. Raises Error."""
         return self._library.text(self._library.functions.attnsmith_call_describe, self._pointer)
 
     def _stream(self, stream: Any) -> Any:
@@ -210,7 +216,8 @@ class Call(Owner):
 
 @named_methods
 class Kernel(Owner):
-    """A loaded kernel, with the plan that chose it, made by Runtime.prepare(). Immutable, for any number of threads."""
+    """A loaded kernel with the plan that chose it, made by Runtime.prepare(). It does not change, and any number of threads
+    may use it."""
 
     _elsewhere = "prepare() there; the cache makes that quick"
     _pointer: Optional[int] = None
@@ -223,7 +230,7 @@ class Kernel(Owner):
 
     @property
     def device(self) -> int:
-        """The ordinal of its GPU."""
+        """The ordinal of the kernel's GPU."""
         return int(self._library.functions.attnsmith_kernel_device(self._pointer))
 
     @property
@@ -258,33 +265,38 @@ class Kernel(Owner):
              q_indptr: Any = None, q_lens: Any = None, kv_indptr: Any = None, kv_lens: Any = None,
              page_table: Any = None, page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
              table_rows: Any = None, max_q_len: int = 0, max_kv_len: int = 0, workspace: Any = None) -> Call:
-        """Checks the tensors against the spec and fixes the arguments.
+        """Checks the tensors of an attention against the spec, and fixes the arguments of a launch.
 
-        q: [batch, q_len, q_heads, head_dim_qk], or [tokens, q_heads, head_dim_qk] with q_indptr.
-        k: dense [batch, kv_len, kv_heads, head_dim_qk], ragged [kv_tokens, kv_heads, head_dim_qk], paged
-            [pages, page_size, kv_heads, head_dim_qk] (NHD) or [pages, kv_heads, page_size, head_dim_qk] (HND).
-        v: as k, with head_dim_vo. o: as q, with head_dim_vo, of the spec's o_dtype; overlaps no other tensor.
-        lse: fp32, as o without its last axis, present exactly when the spec has lse: natural-log log-sum-exp.
-        sinks, alibi_slopes: fp32 [q_heads], present exactly when the spec has sink, alibi.
-        q_pe, kpe: of op mla alone, which has no v: the head_dim_kpe columns of the position, [batch, q_len, q_heads,
-            head_dim_kpe] or [tokens, ...] as q, and [pages, page_size, head_dim_kpe], [batch, kv_len, head_dim_kpe] or
-            [kv_tokens, head_dim_kpe] as k. q and k, the latents, then have head_dim_ckv columns; without q_pe, and
-            without kpe, they have those of the position behind them. k and kpe may have an axis of 1, the KV head,
-            before the columns. o has head_dim_ckv columns.
-        k_scale, v_scale: fp32 [1] of a spec with kv_scale="tensor", [kv_heads] with "head", with "token_head" the axes
-            of k, and of v, but the last, with "block128" those and one of a scale for each 128 columns, and with "none"
-            absent: what each stored key, and value, is multiplied by. Those of tokens have any strides. Of op mla
-            k_scale alone, for both; with "block128" for the latent alone, and kpe is given, of the spec's dtype. Else
-            k, v and kpe of 8 bits may be tensors of uint8.
-        q_indptr, kv_indptr [batch + 1], q_lens, kv_lens [batch], page_table [batch, pages a sequence], or
-            page_indptr [batch + 1] with page_indices and last_page_len [batch]: of the spec's index_dtype.
-        table_rows: [batch], the row of page_table, then [rows, pages a sequence], that each sequence uses; likewise.
-        max_q_len, max_kv_len: bounds of one sequence; 0 takes what the shapes allow.
-        workspace: a Buffer or contiguous CUDA tensor of any dtype and of at least workspace_bytes(...) bytes, 256-byte
-            aligned, whose first 8192 bytes are zero before the first launch; None: the Call allocates its own.
+        q: the queries, [batch, q_len, q_heads, head_dim_qk], or [tokens, q_heads, head_dim_qk] with q_indptr.
+        k: the keys: dense [batch, kv_len, kv_heads, head_dim_qk], ragged [kv_tokens, kv_heads, head_dim_qk], paged [pages,
+            page_size, kv_heads, head_dim_qk] (NHD) or [pages, kv_heads, page_size, head_dim_qk] (HND).
+        v: the values, with the axes of k and head_dim_vo columns.
+        o: the output, with the axes of q and head_dim_vo columns, of the spec's o_dtype. It overlaps no other tensor.
+        lse: fp32, the shape of o without its last axis, for a spec with lse and no other: the natural-log log-sum-exp.
+        sinks, alibi_slopes: fp32 [q_heads], for a spec with sink and with alibi, and no other.
+        q_pe, kpe: for op mla alone: the head_dim_kpe columns of the position, [batch, q_len, q_heads, head_dim_kpe] or
+            [tokens, q_heads, head_dim_kpe] for q, and [pages, page_size, head_dim_kpe], [batch, kv_len, head_dim_kpe] or
+            [kv_tokens, head_dim_kpe] for k. q and k, the latents, then have head_dim_ckv columns; without q_pe, or without
+            kpe, their tensor has the columns of the position after its own. k and kpe may have an axis of 1, the KV head,
+            before the columns. There is no v, and o has head_dim_ckv columns.
+        k_scale, v_scale: fp32: [1] for kv_scale "tensor", [kv_heads] for "head", for "token_head" the axes of k, and of v,
+            except the last, for "block128" those and one axis of a scale for each 128 columns; absent for "none". Each
+            stored key, and value, is multiplied by its scale. Scales of tokens may have any strides. Op mla has k_scale
+            alone, for both; with "block128" it scales the latent alone, and kpe is given, of the spec's dtype. Otherwise k,
+            v and kpe of 8 bits may be tensors of uint8.
+        q_indptr, kv_indptr: [batch + 1] of the spec's index_dtype: where each sequence begins, and the end of the last.
+        q_lens, kv_lens: [batch] of the spec's index_dtype: how many queries and keys of each sequence count.
+        page_table: [batch, pages a sequence] of the spec's index_dtype. Or page_indptr [batch + 1], page_indices [pages of
+            all sequences] and last_page_len [batch].
+        table_rows: [batch] of the spec's index_dtype: the row of page_table, then [rows, pages a sequence], that each
+            sequence uses.
+        max_q_len, max_kv_len: bounds of one sequence's queries and keys; 0 takes what the shapes allow.
+        workspace: a Buffer or a contiguous CUDA tensor of any dtype, of at least workspace_bytes() bytes and 256-byte
+            aligned, whose first 8192 bytes are zero before the first launch. None: the Call allocates its own.
 
-        The last stride of q, k, v, o, q_pe and kpe is 1; any other strides are honoured. Raises InvalidRequest naming
-        the tensor.
+        The last stride of q, k, v, o, q_pe and kpe is 1; the others may be any.
+
+        Raises InvalidRequest, which names the tensor.
         """
         tensors = (q, k, v, o, lse, sinks, alibi_slopes, q_pe, kpe, k_scale, v_scale, q_indptr, q_lens, kv_indptr, kv_lens, page_table,
                    page_indptr, page_indices, last_page_len, table_rows)
@@ -310,13 +322,12 @@ class Kernel(Owner):
                     views[:len(abi.TENSOR_FIELDS)])
 
     def bind_merge(self, o_states: Sequence[Any], lse_states: Sequence[Any], o: Any, lse: Any = None) -> Call:
-        """For a kernel of op="merge": checks the tensors and fixes the arguments.
+        """Checks the tensors of a merge (op="merge"), and fixes the arguments of a launch.
 
-        o_states: tensors [tokens, heads, head_dim], 1 to 32. lse_states: as many fp32 tensors [tokens, heads], natural
-            log.
-        o: [tokens, heads, head_dim], which may be one of o_states. lse: fp32 [tokens, heads], or None.
+        o_states: 1 to 32 tensors [tokens, heads, head_dim]. lse_states: as many fp32 tensors [tokens, heads], natural-log.
+        o: [tokens, heads, head_dim]; it may be one of o_states. lse: fp32 [tokens, heads], for a spec with lse, else None.
 
-        Raises InvalidRequest naming the tensor.
+        Raises InvalidRequest, which names the tensor.
         """
         is_listed = isinstance(o_states, (list, tuple))
         first = o_states if not is_listed else o_states[0] if o_states else None
@@ -340,28 +351,31 @@ class Kernel(Owner):
                     q_indptr: Any = None, q_lens: Any = None, kv_lens: Any = None, page_table: Any = None,
                     page_indptr: Any = None, page_indices: Any = None, last_page_len: Any = None,
                     table_rows: Any = None, max_q_len: int = 0, max_kv_len: int = 0, workspace: Any = None) -> Call:
-        """For a kernel of op="append": checks the tensors and fixes the arguments.
+        """Checks the tensors of an append (op="append"), and fixes the arguments of a launch.
 
-        q, k, v: [tokens, heads, head_dim], or [batch, q_len, heads, head_dim], all alike; q, or k and v, may be absent.
-        q_out: as q, of the spec's q_dtype; q itself will do. Present exactly when q is.
-        k_cache, v_cache: dense [batch, kv_len, kv_heads, head_dim], paged [pages, page_size, kv_heads, head_dim] (NHD)
-            or [pages, kv_heads, page_size, head_dim] (HND), of the spec's kv_dtype, or uint8 in place of one of 8 bits.
-        kpe, kpe_cache: of latents, which have no v and v_cache: the position's columns, where they are apart from those
-            of k, [tokens, head_dim_ckv], and of k_cache. q has the columns of the position alone.
-        slot_mapping: [tokens], int64 or the spec's index_dtype, with slots="mapping": page * page_size + offset, dense
-            sequence * kv_len + position; the tokens of negative ones are passed over.
-        positions: [tokens], likewise, what each is rotated by; None with slots="table": its place in its sequence.
-        rope_table: [positions, rotary_dim], cosines and then sines, or frequencies, fp32 [rotary_dim / 2].
-        q_norm_weight, k_norm_weight: fp32 or the spec's dtype, present exactly when the spec has q_norm, k_norm.
-        k_scale, v_scale: fp32, present exactly when the spec has a kv_scale: [1] of "tensor" and [kv_heads] of "head",
-            which are read; with the axes of k_cache and v_cache but the last of "token_head", and one more, of blocks of
-            128 columns, of "block128", which are written. Of latents k_scale alone. q_scale: fp32 [1].
-        q_indptr [batch + 1], q_lens, kv_lens [batch], page_table, table_rows, or page_indptr with page_indices and
-            last_page_len, max_q_len, max_kv_len: of slots="table", as bind() has them; lengths are those after the
-            append.
+        q, k, v: the new tokens, each [tokens, heads, head_dim], or each [batch, q_len, heads, head_dim]. q, or k and v, may
+            be absent.
+        q_out: where q is written, with the shape of q and the spec's q_dtype; it may be q itself. It is given exactly if q
+            is.
+        k_cache, v_cache: dense [batch, kv_len, kv_heads, head_dim], paged [pages, page_size, kv_heads, head_dim] (NHD) or
+            [pages, kv_heads, page_size, head_dim] (HND), of the spec's kv_dtype, or of uint8 for one of 8 bits.
+        kpe, kpe_cache: for latents, which have no v and v_cache: the columns of the position where they are separate from
+            those of k, [tokens, head_dim_ckv], and of k_cache. q then has the columns of the position alone.
+        slot_mapping: [tokens] of int64 or the spec's index_dtype, for slots="mapping": page * page_size + offset, dense
+            sequence * kv_len + position. A token with a negative slot is skipped.
+        positions: [tokens] of int64 or the spec's index_dtype: the position that each token is rotated by. None with
+            slots="table": its position in its sequence.
+        rope_table: [positions, rotary_dim], cosines and then sines; or frequencies, fp32 [rotary_dim / 2].
+        q_norm_weight, k_norm_weight: [head_dim] of fp32 or the spec's dtype, for a spec with q_norm and with k_norm, and no
+            other.
+        k_scale, v_scale: fp32, for a spec with a kv_scale, and no other: [1] for "tensor" and [kv_heads] for "head", which
+            are read; the axes of k_cache and v_cache except the last for "token_head", and one axis more, of blocks of 128
+            columns, for "block128", which are written. Latents have k_scale alone. q_scale: fp32 [1].
+        q_indptr, q_lens, kv_lens, page_table, table_rows, page_indptr, page_indices, last_page_len, max_q_len, max_kv_len:
+            for slots="table", as bind() takes them. Lengths are those after the append.
         workspace: as bind() takes it, of at least 8192 bytes.
 
-        Raises InvalidRequest naming the tensor.
+        Raises InvalidRequest, which names the tensor.
         """
         tensors = (q, k, v, q_out, k_cache, v_cache, kpe, kpe_cache, slot_mapping, positions, rope_table, q_norm_weight,
                    k_norm_weight, k_scale, v_scale, q_scale, q_indptr, q_lens, None, kv_lens, page_table, page_indptr,
@@ -369,12 +383,14 @@ class Kernel(Owner):
         return self._bind_op("append", tensors, max_q_len, max_kv_len, workspace)
 
     def bind_op(self, *, workspace: Any = None, max_q_len: int = 0, max_kv_len: int = 0, **tensors: Any) -> Call:
-        """For a kernel of an op that binds tensors alone, "append" or a newer one: checks them and fixes the arguments.
+        """Checks the tensors of an op that binds tensors alone, such as "append" and "top_k", and fixes the arguments of a
+        launch.
 
-        tensors: by their names in C, attnsmith_OP_tensors and attnsmith_batch, as the op's own function takes them.
+        tensors: by their names in C, attnsmith_OP_tensors and attnsmith_batch, with the shapes that the op's own function
+            takes.
         max_q_len, max_kv_len, workspace: as bind() takes them.
 
-        Raises InvalidRequest naming the tensor.
+        Raises InvalidRequest, which names the tensor.
         """
         op = self.spec["op"]
         if op not in abi.OP_TENSORS:
@@ -426,9 +442,9 @@ class _KernelSetHandle:
 
 @named_methods
 class KernelSet(Owner):
-    """Every kernel that planning could choose for a spec, loaded, made by Runtime.prepare_set(). Immutable, for any
-    number of threads. A call of one of its kernels divides the keys as planning would for the bounds that it is bound
-    with."""
+    """Every kernel that planning could choose for a spec, loaded, made by Runtime.prepare_set(). It does not change, and
+    any number of threads may use it. A call of one of its kernels divides the keys as planning would for the bounds that it
+    is bound with."""
 
     _elsewhere = "prepare_set() there; the cache makes that quick"
 
@@ -440,9 +456,9 @@ class KernelSet(Owner):
 
     @checks_itself
     def pick(self, batch: int = 1, q_len: int = 1, kv_len: int = 1, *surplus: NoReturn, **unknown: NoReturn) -> Kernel:
-        """The kernel that prepare() would choose for a batch of so many sequences, q_len queries and kv_len keys of
-        the longest. Sizes that were asked before are looked up; an engine whose lengths grow with each step rounds
-        them. Raises InvalidRequest."""
+        """Returns the kernel that prepare() would choose for `batch` sequences whose longest has q_len queries and kv_len
+        keys. Sizes that were picked before are looked up; an engine whose lengths grow with each step rounds them. Raises
+        InvalidRequest."""
         if surplus or unknown:
             check_fit(KernelSet.pick, (self, batch, q_len, kv_len, *surplus), unknown)
         if not type(batch) is type(q_len) is type(kv_len) is int:  # 8.0 and True are equal to numbers, and are none
@@ -475,7 +491,7 @@ class KernelSet(Owner):
 
     @property
     def device(self) -> int:
-        """The ordinal of its GPU."""
+        """The ordinal of the GPU."""
         return self.pick().device
 
     @property
@@ -484,12 +500,12 @@ class KernelSet(Owner):
         return self.pick().spec
 
     def __len__(self) -> int:
-        """How many kernels pick() can give."""
+        """How many kernels pick() can return."""
         return int(self._library.functions.attnsmith_kernel_set_size(self._handle.pointer))
 
 
 def merge_states_views(o_states: Any, lse_states: Any, order: Order) -> "Tuple[list[_views.View], list[_views.View]]":
-    """The views of each state, from sequences of tensors or from stacked ones, whose axis 1 counts the states."""
+    """The views of each state, from sequences of tensors or from stacked tensors, whose axis 1 counts the states."""
     if isinstance(o_states, (list, tuple)) != isinstance(lse_states, (list, tuple)):
         raise InvalidRequest("lse_states", type(lse_states).__name__, "a sequence when o_states is one, else a tensor")
     if isinstance(o_states, (list, tuple)):
@@ -567,7 +583,7 @@ def _memory_of(workspace: Any) -> Tuple[int, int]:
 
 @named_methods
 class Pending(Closable):
-    """A kernel that is being prepared in the background. Made by :meth:`Runtime.prepare_async`."""
+    """A kernel that is being prepared in the background, made by Runtime.prepare_async()."""
 
     _elsewhere = "prepare_async() there"
 
@@ -580,13 +596,17 @@ class Pending(Closable):
         _pendings.add(self)
 
     def ready(self) -> bool:
-        """Whether result() would not wait."""
+        """Whether result() would return without waiting."""
         with self._open() as pointer:
             return bool(self._library.functions.attnsmith_pending_ready(pointer))
 
     def result(self, timeout: Optional[float] = None) -> Kernel:
-        """Waits, for `timeout` seconds (None: for ever), and gives the kernel, or raises what preparing failed with.
-        May be called more than once. Raises TimeoutError, and what Runtime.prepare() raises."""
+        """Waits for the kernel and returns it, or raises what preparing it failed with. It may be called more than once.
+
+        timeout: how many seconds to wait; None waits without a limit.
+
+        Raises TimeoutError, and what Runtime.prepare() raises.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         pause = 0.0002
         while not self.ready():  # not in the library: there Ctrl-C would have to wait, too

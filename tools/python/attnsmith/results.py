@@ -1,11 +1,10 @@
 """The types of the dictionaries that attnsmith's functions give: plans, reports and errors' details.
 
-    plan: attnsmith.Plan = attnsmith.plan(head_dim=128, q_heads=32, sm=90)
-    for kernel in plan["kernels"]:
-        print(kernel["name"], kernel["grid_ctas"])
+plan: attnsmith.Plan = attnsmith.plan(head_dim=128, q_heads=32, sm=90) for kernel in plan["kernels"]: print(kernel["name"],
+kernel["grid_ctas"])
 
-At run time they are plain dicts, read from the library's JSON. A test compares each type that has a JSON schema (runtime/schemas,
-installed with the library) to it. Later versions may add fields; they neither remove nor rename any.
+At run time they are plain dicts, read from the library's JSON. A test compares each type that has a JSON schema
+(runtime/schemas, installed with the library) to it. Later versions may add fields; they neither remove nor rename any.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ class _NormalizedRequest(TypedDict):
 
 
 class NormalizedRequest(_NormalizedRequest, total=False):
-    """A request with every default filled in, as Kernel.spec gives it. It has the words of its op. attnsmith.Request says what
-    each word means."""
+    """A request with every default filled in, as Kernel.spec gives it. It has the words of its op. attnsmith.Request says
+    what each word means."""
 
     dtype: Literal["fp16", "bf16"]
     o_dtype: Literal["fp16", "bf16", "fp32"]
@@ -176,9 +175,9 @@ class _PlannedKernel(TypedDict):
 
 
 class PlannedKernel(_PlannedKernel, total=False):
-    """A kernel of a plan. `tile_q` and `tile_kv` count queries and keys, `grid_ctas` the CTAs of a launch at the request's sizes,
-    and `kv_head_shares` the parts of a KV head's query heads that have tiles of their own. `tuning` says where the tile comes
-    from. `producer_warps` are those of the warps that only load."""
+    """A kernel of a plan. `tile_q` and `tile_kv` count queries and keys, `grid_ctas` the CTAs of a launch at the request's
+    sizes, and `kv_head_shares` the parts of a KV head's query heads that have tiles of their own. `tuning` says where the
+    tile comes from. `producer_warps` are those of the warps that only load."""
 
     tile_kv: int
     kv_head_shares: int
@@ -198,8 +197,8 @@ class PlannedFallback(TypedDict):
 
 
 class SplitCuts(TypedDict):
-    """How policy "absolute" cuts the keys of a query: into pieces of a power of two, the least that is `least_keys` or more and
-    gives at most `most_pieces`. The running softmax takes `softmax_keys` at a time."""
+    """How policy "absolute" cuts the keys of a query: into pieces of a power of two, the least that is `least_keys` or more
+    and gives at most `most_pieces`. The running softmax takes `softmax_keys` at a time."""
 
     least_keys: int
     most_pieces: int
@@ -252,8 +251,8 @@ class _Plan(TypedDict):
 
 
 class Plan(_Plan, total=False):
-    """Which kernels serve a request, and why (schema attnsmith.plan/1). `rejected` has the kernels that no size of the request
-    gets, `unused` those that serve other sizes or take longer at these. `model` is there in the plans of a model."""
+    """Which kernels serve a request, and why (schema attnsmith.plan/1). `rejected` has the kernels that no size of the
+    request gets, `unused` those that serve other sizes or take longer at these. `model` is there in the plans of a model."""
 
     instead: PlannedFallback
     unused: List[Refusal]
@@ -424,8 +423,8 @@ class CacheListing(TypedDict):
 
 
 class CacheDirectories(TypedDict):
-    """The writable directory, the read-only ones and the remotes: cache("dir"). `named_by` is the option or variable that names
-    them."""
+    """The writable directory, the read-only directories and the remotes: cache("dir"). `named_by` is the option or variable
+    that names them."""
 
     schema: Literal["attnsmith.cache-dir/1"]
     directories: List[str]
@@ -566,8 +565,8 @@ class _CacheGcReport(TypedDict):
 
 
 class CacheGcReport(_CacheGcReport, total=False):
-    """What was deleted to keep to the limit: cache("gc"). `allocated_bytes` were freed on the disk; `max_bytes` is None where there
-    is no limit."""
+    """What was deleted to keep to the limit: cache("gc"). `allocated_bytes` were freed on the disk; `max_bytes` is None
+    where there is no limit."""
 
     kept_entries: int
     kept_allocated_bytes: int
@@ -609,8 +608,8 @@ class _CacheExportReport(TypedDict):
 
 
 class CacheExportReport(_CacheExportReport, total=False):
-    """What was written: cache("export"). A bundle has `file`; an image has `oci`, its directory, `tag` and `digest`. `skipped`
-    counts entries of other formats, and `missing` the kernels of the model that the cache does not have."""
+    """What was written: cache("export"). A bundle has `file`; an image has `oci`, its directory, `tag` and `digest`.
+    `skipped` counts entries of other formats, and `missing` the kernels of the model that the cache does not have."""
 
     file: str
     oci: str
@@ -634,7 +633,8 @@ class _CacheImportReport(TypedDict):
 
 
 class CacheImportReport(_CacheImportReport, total=False):
-    """What was read from a bundle: cache("import"). `signed_by` is the id of the trusted key, where a signature is required."""
+    """What was read from a bundle: cache("import"). `signed_by` is the id of the trusted key, where a signature is
+    required."""
 
     signed_by: str
 
@@ -649,7 +649,7 @@ class _CachePushedEntry(TypedDict):
 
 
 class CachePushedEntry(_CachePushedEntry, total=False):
-    """An entry that was to be pushed. `gone` ones were deleted while the push ran. `error` is there if it failed."""
+    """An entry that was to be pushed. One that is `gone` was deleted while the push ran. `error` is there if it failed."""
 
     error: str
 
@@ -691,8 +691,8 @@ class CachePushReport(_CachePushReport, total=False):
 
 
 class ErrorDetails(TypedDict, total=False):
-    """The facts of an error, for programs. `message` is always there, and `code` in errors of the library; the others are the
-    fields of the error's class."""
+    """The facts of an error, for programs. `message` is always there, and `code` in errors of the library; the others are
+    the fields of the error's class."""
 
     code: Literal["bad_usage", "invalid_request", "unsupported", "compile_error", "driver_error", "library_missing",
                   "cache_error", "kernel_missing", "out_of_memory", "failed"]

@@ -78,43 +78,45 @@ def _place_or_default(name: str, value: Any, words: Sequence[str]) -> int:
 
 @named_methods
 class Runtime(Closable):
-    """Plans, compiles, caches and loads attention kernels. Opens neither the driver nor NVRTC before it needs to. For
-    any number of threads.
+    """Plans, compiles, caches and loads attention kernels. It opens the driver and NVRTC only when it needs them. Any
+    number of threads may use it.
 
-    cache_dirs: a folder or several, the writable one first; None: ATTNSMITH_CACHE_DIR, else the user's cache folder.
-        Behind it folders and bundles that are read, and remote layers' addresses (https://, http://, s3://).
+    cache_dirs: a folder or several. The first is written to; the others are read. After the folders there may be bundles,
+        and addresses of remotes (https://, http://, s3://). None: the variable ATTNSMITH_CACHE_DIR, else the user's cache
+        folder.
     use_cache: False neither reads nor writes a folder.
-    nvrtc_path: a file or folder; None: ATTNSMITH_NVRTC_PATH, else an NVRTC wheel, else the usual places.
-    driver_path: the CUDA driver's file; None: the usual places.
-    keep_source_dir: generated sources are kept there, and compiled with -lineinfo.
-    compile_threads: 0 is the number of cores.
-    log_level: "off", "error", "warn", "info" or "debug"; None: ATTNSMITH_LOG, else "warn".
-    log: called with (level, line), from any thread; None: standard error.
-    cache_trust: whose folders are used: "owner" (only you or root can write to them), "group" (a group that you are
-        in too), "all". Others are passed over, with a warning.
-    cache_max_bytes: the most that the writable folder may take on its disk; the kernels that were not used for longest
-        go first. 0: no limit.
-    cache_source: entries hold their kernels' sources, for people.
-    toolchain: which NVRTC's kernels may be taken from the cache: "newest" (any, the newest first, with no NVRTC
-        needed) or "exact" (the one at hand's only).
-    record_file: a file that gets a line for each spec that is prepared, for prewarm(recorded=...); any number of
-        processes may share it. None: ATTNSMITH_RECORD, else none.
-    on_miss: "compile", or "error": a kernel that no cache has raises KernelMissing; NVRTC is not opened, nobody is
-        waited for. None: ATTNSMITH_ON_MISS, else "compile". prewarm() compiles all the same.
-    trust_key_files: public keys' files. With any, bundles and remote layers are used only as far as one of these keys
-        signed what they have. None: those of ATTNSMITH_CACHE_TRUST_KEYS, else remote layers need cache_trust="all".
-    sign_key_file: a secret key's file, which signs what is pushed. None: that of ATTNSMITH_CACHE_SIGN_KEY.
-    push_compiled: kernels that are compiled here are put to the remote layers, too. False: as ATTNSMITH_CACHE_PUSH=1
-        says, else not.
+    nvrtc_path: a file or folder. None: the variable ATTNSMITH_NVRTC_PATH, else an NVRTC wheel, else the usual places.
+    driver_path: the file of the CUDA driver. None: the usual places.
+    keep_source_dir: a folder where generated sources are kept; they are then compiled with -lineinfo. None keeps none.
+    compile_threads: how many kernels are compiled at a time; 0 is the number of cores.
+    log_level: "off", "error", "warn", "info" or "debug". None: the variable ATTNSMITH_LOG, else "warn".
+    log: a function that is called with (level, line) from any thread. None: standard error.
+    cache_trust: whose folders are used: "owner" (only you or root can write to them), "group" (a group that you are in can,
+        too) or "all". Other folders are skipped with a warning.
+    cache_max_bytes: how many bytes the writable folder may take on its disk; the entries that were not used for the longest
+        time are deleted first. 0 is no limit.
+    cache_source: True stores the source of each kernel in its entry, for people to read.
+    toolchain: whose kernels may be taken from the cache: "newest" (those of any NVRTC, the newest first; none is needed) or
+        "exact" (those of the present NVRTC only).
+    record_file: a file that gets one line for each spec that is prepared, for prewarm(recorded=...). Any number of
+        processes may share it. None: the variable ATTNSMITH_RECORD, else none.
+    on_miss: what to do if no cache has a kernel: "compile", or "error", which raises KernelMissing, opens no NVRTC and
+        waits for no other process. None: the variable ATTNSMITH_ON_MISS, else "compile". prewarm() compiles in any case.
+    trust_key_files: files of public keys. If there are any, bundles and remotes are used only where one of these keys
+        signed their contents. None: the files of ATTNSMITH_CACHE_TRUST_KEYS; without them remotes need cache_trust="all".
+    sign_key_file: the file of a secret key, which signs what is pushed. None: that of ATTNSMITH_CACHE_SIGN_KEY.
+    push_compiled: True puts each kernel that is compiled here to the remotes, too. False: only if ATTNSMITH_CACHE_PUSH is
+        1.
+    tuning_files: tuning tables; the first one that has an entry wins. None: those of ATTNSMITH_TUNING, read when the
+        runtime is made.
     use_environment: False reads no environment variable, neither those of attnsmith nor HOME, XDG_CACHE_HOME or those of
-        AWS. What is left as None is then off: no folder, key, recording, tuning table or push.
-    tuning_files: tuning tables, those in front win; None: those of ATTNSMITH_TUNING, as it is when this is made.
-    allocate, free: where device memory for workspaces and buffers comes from, both or neither. allocate(bytes, device)
-        gives an address, a multiple of 256, or None; free(address, bytes, device) takes it back. Called from any
-        thread. PyTorch's allocator: allocate=torch.cuda.caching_allocator_alloc,
-        free=lambda address, nbytes, device: torch.cuda.caching_allocator_delete(address). None: the driver's.
+        AWS. An option that is None is then off: no folder, key, recording, tuning table or push.
+    allocate, free: functions for the device memory of workspaces and buffers; give both or neither. allocate(bytes, device)
+        returns an address, a multiple of 256, or None; free(address, bytes, device) takes it back. Both are called from any
+        thread. PyTorch's allocator is allocate=torch.cuda.caching_allocator_alloc, free=lambda address, nbytes, device:
+        torch.cuda.caching_allocator_delete(address). None: the driver's.
 
-    Raises LibraryMissing when libattnsmith is not found, InvalidRequest.
+    Raises LibraryMissing if libattnsmith is not found, InvalidRequest.
     """
 
     _elsewhere = "make one there, with the same options; the cache's folders are shared"
@@ -168,14 +170,14 @@ class Runtime(Closable):
     # ---- Plans and models: none of these needs a GPU when `sm` is given
 
     def plan(self, *, sm: Optional[OneSm] = None, **words: Unpack[Request]) -> Plan:
-        """The plan for a request (schema attnsmith.plan/1): which kernels, why, and what was refused.
+        """Returns the plan for a request (schema attnsmith.plan/1): which kernels serve it, why, and what was refused.
 
-        words: those of attnsmith.Request, which says what each means; they are the fields of a JSON request too. None
-            stands for a word not given.
-        sm: a compute capability: 90, "90a", "sm_90" or "9.0"; None and "native" are the current device's. The suffix
-            of "90f" says nothing, which a UserWarning tells, here and wherever an sm is taken.
+        words: the words of attnsmith.Request, which says what each means; they are also the fields of a JSON request. A
+            word that is None is not given.
+        sm: a compute capability: 90, "90a", "sm_90" or "9.0". None and "native" are that of the current device. The suffix
+            of "90f" has no effect; a UserWarning says so, here and wherever an sm is taken.
 
-        Raises InvalidRequest naming the word, Unsupported.
+        Raises InvalidRequest, which names the word, Unsupported.
         """
         spec, sizes = _requests.parse(self._library, words)
         numbers = [] if sm is None else _requests.compute_capabilities(sm)
@@ -188,15 +190,15 @@ class Runtime(Closable):
         return plan
 
     def model(self, config: Model, **options: Unpack[ModelOptions]) -> ModelReport:
-        """The distinct attentions of a Hugging Face config.json: {"model_type", "attentions": [{"name", "phase",
-        "layers", "notes", "request"}], "unsupported": [{"name", "reason"}], "warnings": [{"kind", "field", "text"}]}.
-        A warning says what the plan may not hold: an unknown model_type, a field that speaks of attention and that
-        nothing read, a tower that is not planned, a part that is planned only nearly as it is computed.
+        """Returns the distinct attentions of a Hugging Face config.json, with what is not supported, and warnings about
+        what the plans may not contain: an unknown model_type, a field about attention that is not read, a part that is not
+        planned or is planned only approximately.
 
-        config: a file, a model's folder, the text, a dict, or a config object of transformers (or any with to_dict()).
-        options: those of attnsmith.ModelOptions: dtype, lse, kv, page_size, page_order, index_dtype, alignment,
-            o_dtype, kv_dtype, kv_scale, precision, consistency, slots, batch, q_len, kv_len, tensor_parallel, and strict: True
-            raises Unsupported, with refusals, for an unsupported part or a warning.
+        config: a file, a model's folder, the text, a dict, or a config object of transformers (or any object with
+            to_dict()).
+        options: the words of attnsmith.ModelOptions: dtype, lse, kv, page_size, page_order, index_dtype, alignment,
+            o_dtype, kv_dtype, kv_scale, precision, consistency, slots, batch, q_len, kv_len, tensor_parallel, and strict,
+            with which an unsupported part or a warning raises Unsupported, with refusals.
 
         Raises InvalidRequest, Unsupported.
         """
@@ -206,10 +208,16 @@ class Runtime(Closable):
 
     def coverage(self, request: Union[None, Request, RequestChoices] = None, *, model: Optional[Model] = None,
                  **words: Any) -> CoverageReport:
-        """The attentions of a request, or of a model with its words, where words that a program chooses (dtype, lse,
-        kv, page_order, page_size, index_dtype, alignment, o_dtype, kv_dtype, kv_scale, precision, consistency, slots)
-        may be lists: those of all combinations, each once. As model() without "model_type", and with "skipped": [{"name",
-        "reason"}], combinations that there are not. Raises InvalidRequest."""
+        """Returns the attentions of a request, or of a model, in which the words that a program chooses may be lists:
+        dtype, lse, kv, page_order, page_size, index_dtype, alignment, o_dtype, kv_dtype, kv_scale, precision, consistency
+        and slots. The result has the attentions of all combinations, each once, and under "skipped" the combinations that
+        do not exist.
+
+        request: a dict of words. words: more of them, by name; with a model, its options. model: a config as model() takes
+            it.
+
+        Raises InvalidRequest.
+        """
         if request is not None and not _requests.is_one_request(request):
             raise InvalidRequest("request", shown(request), "a dict of words; a model is given by model=...")
         given: Dict[str, Any] = {**(request or {}), **words}
@@ -221,14 +229,15 @@ class Runtime(Closable):
     @by_name("sm")
     def plan_model(self, config: Model, *, sm: Optional[Sms] = None, strict: bool = False,
                    **options: Unpack[ModelChoices]) -> ModelPlans:
-        """One plan for each distinct attention of a model, phase and SM (schema attnsmith.plans/1): {"plans": [...],
-        "unsupported": [{"name", "reason", "sm"}], "skipped": [{"name", "reason"}], "warnings": as of model()}.
+        """Returns one plan for each distinct attention of a model, phase and SM (schema attnsmith.plans/1).
 
-        config, options: what model() takes, and lists as coverage() does. sm: one or several compute capabilities,
-        [80, 90] or "80,90" or "all"; None and "native" are the current device's. strict: an unsupported part or a
-        warning raises Unsupported.
+        config, options: as model() takes them; options may be lists, as coverage() takes them.
+        sm: one or several compute capabilities, [80, 90], "80,90" or "all". None and "native" are that of the current
+            device.
+        strict: True raises Unsupported for an unsupported part or a warning. Without it, parts that no kernel serves are in
+            "unsupported".
 
-        Raises InvalidRequest. What nothing serves is in "unsupported".
+        Raises InvalidRequest.
         """
         strict = flag("strict", strict)
         model = self._coverage_of_model(config, options)
@@ -259,25 +268,27 @@ class Runtime(Closable):
                 recorded: Union[Path, Iterable[Path]] = (), sm: Optional[Sms] = None, jobs: int = 0,
                 progress: Optional[Progress] = None, strict: bool = False, push: bool = False, compile: bool = True,
                 **model_options: Unpack[ModelChoices]) -> PrewarmReport:
-        """Compiles into the cache every kernel that planning could choose. Needs no GPU when `sm` is given.
+        """Compiles into the cache every kernel that planning could choose. Needs no GPU if `sm` is given.
 
-        requests: a dict of the words of plan(), or several. models: a config as model() takes it, or a list of such;
-        model_options as there. Words that a program chooses may be lists, kv=["paged", "dense"]: all combinations.
-        recorded: a file that programs recorded (Runtime's record_file), or several: exactly these, for any SM.
-        sm: one or several compute capabilities, [80, 90] or "80,90" or "all"; None and "native" are those of the GPUs
-        present.
-        jobs: kernels to compile at a time; 0 is the number of cores.
-        progress: called with (kernel, done, total), on another thread, one call at a time; kernel is a dict of
-        "name", "sm", "key", "state", "ms", "cubin_bytes" and, of a failed one, "error". What it raises cancels what
-        is not being compiled yet, and is raised here; so does Ctrl-C.
+        requests: a dict of the words of plan(), or several. Words that a program chooses may be lists, kv=["paged",
+            "dense"]: all combinations are compiled.
+        models: a config as model() takes it, or a list of them. model_options: as model() takes its options; they may be
+            lists.
+        recorded: a file that programs recorded (record_file of Runtime), or several: exactly these requests, for any SM.
+        sm: one or several compute capabilities, [80, 90], "80,90" or "all". None and "native" are those of the GPUs
+            present.
+        jobs: how many kernels are compiled at a time; 0 is the number of cores.
+        progress: a function that is called with (kernel, done, total) on another thread, one call at a time; kernel is an
+            attnsmith.results.PrewarmedKernel. An exception that it raises cancels the kernels that are not being compiled
+            yet, and is raised here. So is KeyboardInterrupt.
+        strict: True raises Unsupported for an unsupported part or a warning of a model, when everything else is in the
+            cache.
+        push: True puts kernels that remotes do not have there, too.
+        compile: False compiles nothing and needs no NVRTC: a kernel that neither the cache nor a remote has is "missing".
 
-        strict: an unsupported part or a warning of a model raises Unsupported, when everything else is in the cache.
-        push: kernels that remote layers lack are put there, too.
-        compile: False compiles nothing and needs no NVRTC: what neither the cache nor a remote layer has is "missing".
-
-        Gives the report (schema attnsmith.prewarm/1), with the models' "warnings". Kernels that failed are in it, with
-        a RuntimeWarning that says why the first did. Raises InvalidRequest, CacheError, and LibraryMissing where there
-        is no NVRTC and a kernel is not in the cache.
+        Returns the report (schema attnsmith.prewarm/1). Kernels that failed are in it, and a RuntimeWarning says why the
+        first one did. Raises InvalidRequest, CacheError, and LibraryMissing if there is no NVRTC and a kernel is not in the
+        cache.
         """
         strict, push, compile = flag("strict", strict), flag("push", push), flag("compile", compile)
         specs, names, told = self._specs(requests, models, recorded, model_options)
@@ -330,15 +341,14 @@ class Runtime(Closable):
               model_options: Optional[ModelChoices] = None) -> CachePushReport: ...
 
     def cache(self, operation: CacheOperation = "stat", **options: Any) -> Any:
-        """The JSON of `attnsmith cache OPERATION --json`, on the runtime's folders.
+        """Returns the JSON of `attnsmith cache OPERATION --json`, for the runtime's folders.
 
         operation: "ls", "dir", "stat", "explain", "verify", "gc", "clear", "rm", "export", "import" or "push".
-        options: "gc" may take max_bytes=N: what the folder may take on its disk, whatever the runtime's limit.
-            "explain" takes key=HEX (or how it begins), or request={...} with its sm. "rm" takes key=HEX likewise.
-            "export" takes file=PATH, and may take sm=[...], model=... (as model() takes it) and model_options={...}:
-            only the kernels for these, and only those that the model needs. Instead of file it takes oci=DIR, and
-            maybe tag=NAME: an image for containers. "import" takes file=PATH. "push" puts kernels to the remote layers:
-            all, or those for sm, model and model_options, as "export".
+        options: "gc" takes max_bytes=N, how many bytes the folder may take on its disk; None is the runtime's limit.
+            "explain" takes key=HEX (or the beginning of a key), or request={...} with its sm. "rm" takes key=HEX, or the
+            beginning of a key. "export" takes file=PATH, or oci=DIR and maybe tag=NAME for an image for containers; with
+            sm=[...], model=... (as model() takes it) and model_options={...} it exports only the kernels for these.
+            "import" takes file=PATH. "push" puts all kernels to the remotes, or those for sm, model and model_options.
 
         Raises InvalidRequest, CacheError.
         """
@@ -348,8 +358,10 @@ class Runtime(Closable):
     # ---- Kernels and devices
 
     def prepare(self, *, device: Optional[int] = None, **words: Unpack[Request]) -> Kernel:
-        """The kernel for a request, whose words are those of plan(), on `device` (an ordinal; None: that of the
-        current context, else 0). The first call plans, reads the cache or compiles, and loads; later ones look up.
+        """Returns the kernel for a request. The first call plans, reads the cache or compiles, and loads; later calls look
+        it up.
+
+        words: the words of plan(), without sm. device: the ordinal of a GPU; None is that of the current context, else 0.
 
         Raises InvalidRequest, Unsupported, CompileError, DriverError, LibraryMissing, KernelMissing.
         """
@@ -357,16 +369,23 @@ class Runtime(Closable):
         return self._prepare(*_requests.parse(self._library, words), _ordinal(device))
 
     def prepare_async(self, *, device: Optional[int] = None, **words: Unpack[Request]) -> Pending:
-        """prepare(), of the same words and device, in the background. Raises InvalidRequest here, the rest from
-        result()."""
+        """Prepares the kernel for a request in the background, and returns a Pending.
+
+        words: the words of plan(), without sm. device: the ordinal of a GPU; None is that of the current context, else 0.
+
+        Raises InvalidRequest here; what prepare() raises comes from Pending.result().
+        """
         _refuse_sm(words)
         spec, sizes = _requests.parse(self._library, words)
         pointer = self._made(self._library.functions.attnsmith_prepare_async, spec, sizes, _ordinal(device))
         return Pending(self._library, pointer, self._log)
 
     def prepare_set(self, *, device: Optional[int] = None, **words: Unpack[Request]) -> KernelSet:
-        """Every kernel that planning could choose for a request, whatever the sizes, compiled or taken from the cache,
-        and loaded. words: those of plan() without batch, q_len and kv_len; device: as prepare() takes it.
+        """Returns every kernel that planning could choose for a request, whatever its sizes, compiled or taken from the
+        cache, and loaded.
+
+        words: the words of plan(), without batch, q_len, kv_len and sm. device: the ordinal of a GPU; None is that of the
+            current context, else 0.
 
         Raises InvalidRequest, Unsupported, CompileError, DriverError, LibraryMissing, KernelMissing.
         """
@@ -381,14 +400,14 @@ class Runtime(Closable):
         return KernelSet(self._library, out.value or 0)
 
     def devices(self) -> List[DeviceInfo]:
-        """The GPUs: dicts of "index", "name", "sm", "sm_count", "memory_bytes". Empty where there is no driver.
-        Raises DriverError."""
+        """Returns the GPUs, as dicts of "index" (the ordinal), "name", "sm", "sm_count" and "memory_bytes". The list is
+        empty if there is no driver. Raises DriverError."""
         devices: List[DeviceInfo] = self._json(self._library.functions.attnsmith_devices_json)
         return devices
 
     def allocate(self, nbytes: int, device: int = 0) -> Buffer:
-        """Allocates `nbytes` bytes of device memory on the GPU whose ordinal is `device`. The address is a multiple of 256. The
-        contents are undefined.
+        """Allocates `nbytes` bytes of device memory on the GPU whose ordinal is `device`. The address is a multiple of 256.
+        The contents are undefined.
 
         Raises InvalidRequest, DriverError, LibraryMissing.
         """
@@ -396,18 +415,18 @@ class Runtime(Closable):
             return Buffer(self._library, pointer, device, nbytes)
 
     def synchronize(self, stream: Any = None) -> None:
-        """Waits until all work that `stream` was given is done. `stream`: a CUstream as a number, or a stream of torch, CuPy,
-        Numba or anything with __cuda_stream__; None and 0 are the default stream of the current device. Call.synchronize()
-        waits for the stream that a launch without a stream goes to.
+        """Waits until all work that `stream` was given is done. `stream`: a CUstream as a number, or a stream of torch,
+        CuPy, Numba or anything with __cuda_stream__; None and 0 are the default stream of the current device.
+        Call.synchronize() waits for the stream that a launch without a stream goes to.
 
         Raises InvalidRequest, DriverError, LibraryMissing.
         """
         self._call(self._library.functions.attnsmith_synchronize, 0 if stream is None else frameworks.raw_stream(stream))
 
     def close(self) -> None:
-        """Ends the runtime. Its kernels and calls stay usable. Calls of its own methods that other threads are in come
-        to their end, and the last of them frees it; later ones raise Error. Called at the latest when the interpreter
-        ends, which waits a minute at most for calls under way, those of daemon threads too."""
+        """Ends the runtime. Its kernels and calls stay usable. Calls of its own methods that are running in other threads
+        come to their end, and the last of them frees it; later calls raise Error. It is called at the latest when the
+        interpreter ends, which waits at most a minute for running calls, those of daemon threads too."""
         self._close()
 
     def __enter__(self) -> "Runtime":
@@ -509,7 +528,7 @@ on_default_change: List[Callable[[], None]] = []  # called when what the plain f
 
 @named
 def default_runtime() -> Runtime:
-    """The runtime of the plain functions, made with its defaults at the first use."""
+    """The runtime that the plain functions use. It is made with its defaults at the first use."""
     global _default
     if _default is None:
         with _lock:
@@ -520,7 +539,7 @@ def default_runtime() -> Runtime:
 
 @named
 def set_default_runtime(runtime: Optional[Runtime]) -> None:
-    """The plain functions use this runtime from now on; None: a new one with its defaults."""
+    """Makes the plain functions use this runtime from now on. None: a new one with its defaults. Raises InvalidRequest."""
     global _default
     if runtime is not None and not isinstance(runtime, Runtime):
         raise InvalidRequest("runtime", shown(runtime), "an attnsmith.Runtime, or None")

@@ -40,11 +40,11 @@ def activate(*, strict: bool = False) -> None:
 
     In training, attnsmith computes the output and the log-sum-exp, and torch's backward the gradients. Calls that attnsmith
     does not support, such as dropout, are passed on to torch's own kernel, and report() counts them. With strict=True they
-    raise Unsupported instead. torch still chooses the backend of each call. Calls with attn_mask, and calls that torch sends
-    to another backend, do not change; report() and strict do not see them.
+    raise Unsupported instead. torch still chooses the backend of each call. Calls with attn_mask, and calls that torch
+    sends to another backend, do not change; report() and strict do not see them.
 
-    Warns if nothing can be served, because there is no GPU or both backends are switched off. Raises Unsupported before torch
-    2.11.
+    Warns if nothing can be served, because there is no GPU or both backends are switched off. Raises Unsupported before
+    torch 2.11.
     """
     strict = flag("strict", strict)
     try:
@@ -99,7 +99,7 @@ def report() -> AdapterReport:
 
 @named
 def reset() -> None:
-    """Counts from 0 again."""
+    """Sets the counts of report() to 0. Raises ImportError without PyTorch."""
     _backend("reset").served.reset()
 
 
@@ -140,14 +140,14 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
 
     query [..., q_heads, q_len, head_dim_qk]; key [..., kv_heads, kv_len, head_dim_qk]; value [..., kv_heads, kv_len,
     head_dim_vo]: torch CUDA tensors of fp16 or bf16, read through their strides. is_causal is torch's: query i sees the
-    keys up to i, also where the lengths differ (attention(causal=True) aligns the ends instead). scale: None is
-    1 / sqrt(head_dim_qk). enable_gqa allows fewer key than query heads. is_causal and enable_gqa are True or False.
+    keys up to i, also where the lengths differ (attention(causal=True) aligns the ends instead). scale: None is 1 /
+    sqrt(head_dim_qk). enable_gqa allows fewer key than query heads. is_causal and enable_gqa are True or False.
 
-    Gives [..., q_heads, q_len, head_dim_vo], in memory as [..., q_len, q_heads, head_dim_vo], so that the usual
-    transpose and reshape copy nothing.
+    Gives [..., q_heads, q_len, head_dim_vo], in memory as [..., q_len, q_heads, head_dim_vo], so that the usual transpose
+    and reshape copy nothing.
 
-    Raises Unsupported for attn_mask and dropout_p, InvalidRequest for tensors that require gradients (use
-    torch.no_grad() or detach()), are on another device, or have leading axes that cannot be viewed as one.
+    Raises Unsupported for attn_mask and dropout_p, InvalidRequest for tensors that require gradients (use torch.no_grad()
+    or detach()), are on another device, or have leading axes that cannot be viewed as one.
     """
     if attn_mask is not None:
         raise Unsupported("attn_mask is not supported; is_causal is, and attnsmith.attention has causal, window, "

@@ -53,13 +53,13 @@ TESTED = ("5.17.0", "5.24.0")
 def register(name: str = "attnsmith", *, strict: bool = False) -> None:
     """Makes `name` an attn_implementation of all models, and "paged|name" that of continuous batching.
 
-    Besides, "attnsmith/flash3-attnsmith" is transformers' own way of calling FlashAttention, with attnsmith's functions in
+    The name "attnsmith/flash3-attnsmith" is transformers' own way of calling FlashAttention, with attnsmith's functions in
     the place of a kernel from the hub: in generate_batch that decodes from pages without gathering them. It needs the
-    package `kernels`, which finds it by the variable LOCAL_KERNELS. Importing this module adds an entry there, and
-    register() adds it again if it is gone.
+        package `kernels`, which finds it by the variable LOCAL_KERNELS. Importing this module adds an entry there, and
+        register() adds it again if it is gone.
 
     strict: a call that would be passed on to SDPA raises attnsmith.Unsupported with the reason. It holds for all registered
-    names; the last register() decides.
+        names; the last register() decides.
 
     From transformers 5.23 on, generate_batch rejects names that it does not know; use "attnsmith/flash3-attnsmith" there.
 
@@ -133,7 +133,7 @@ def report() -> AdapterReport:
 
 @named
 def reset() -> None:
-    """Counts from 0 again."""
+    """Sets the counts of report() to 0."""
     _served.reset()
 
 
@@ -142,8 +142,8 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
                       sliding_window: Optional[int] = None, softcap: Optional[float] = None,
                       is_causal: Optional[bool] = None, s_aux: Optional[torch.Tensor] = None,
                       **words: Any) -> Tuple[torch.Tensor, None]:
-    """transformers' AttentionInterface. query [batch, q_heads, q_len, head_dim_qk], key and value [batch, kv_heads,
-    kv_len, ...]: fp16 or bf16 on a GPU. attention_mask: as transformers_masks makes it, or SDPA's. sliding_window: of keys, the
+    """transformers' AttentionInterface. query [batch, q_heads, q_len, head_dim_qk], key and value [batch, kv_heads, kv_len,
+    ...]: fp16 or bf16 on a GPU. attention_mask: as transformers_masks makes it, or SDPA's. sliding_window: of keys, the
     query's own included. s_aux: [q_heads], the sinks.
 
     Gives ([batch, q_len, q_heads, head_dim_vo], None). Raises InvalidRequest, Unsupported.
@@ -305,8 +305,8 @@ def paged_attention_forward(module: Any, query: torch.Tensor, key: torch.Tensor,
                             **words: Any) -> Tuple[torch.Tensor, None]:
     """transformers' attention of continuous batching. query [1, q_heads, q_tokens, head_dim_qk], key and value [1,
     kv_heads, q_tokens, ...], which are written to the cache; cu_seq_lens_k, max_seqlen_k: of all layers, or by kind of
-    layer. Keys and values are gathered from the cache before: the way without comes with block_table, which
-    transformers makes for names of FlashAttention alone.
+    layer. Keys and values are gathered from the cache before: the way without comes with block_table, which transformers
+    makes for names of FlashAttention alone.
 
     Gives ([q_tokens, q_heads, head_dim_vo], None). Raises InvalidRequest, Unsupported.
     """

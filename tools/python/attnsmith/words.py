@@ -1,7 +1,7 @@
 """The words of a request and of a model's options, with their types, for type checkers and editors.
 
-    words: attnsmith.Request = {"dtype": "bf16", "head_dim": 128, "q_heads": 32, "kv_heads": 8, "mask": "causal"}
-    attnsmith.plan(**words, sm=90)
+words: attnsmith.Request = {"dtype": "bf16", "head_dim": 128, "q_heads": 32, "kv_heads": 8, "mask": "causal"}
+attnsmith.plan(**words, sm=90)
 
 At run time these are plain dicts, and the library itself checks them; a test holds this file against the library's own
 table of fields. A word that is None is not given.
@@ -16,14 +16,14 @@ from typing import (TYPE_CHECKING, Any, Collection, Iterable, Literal, Mapping, 
 
 
 class DTypeObject(Protocol):
-    """A dtype as torch and numpy have them, such as torch.bfloat16, or a number that has one, whose class stands for it."""
+    """A dtype object of torch or numpy, such as torch.bfloat16, or a scalar class that has one."""
 
     @property
     def itemsize(self) -> int: ...
 
 
 class ConfigObject(Protocol):
-    """A config as transformers has it: what AutoConfig.from_pretrained() gives, or a model's .config."""
+    """A config object of transformers: what AutoConfig.from_pretrained() returns, or a model's .config."""
 
     def to_dict(self) -> "dict[str, Any]": ...
 
@@ -130,72 +130,78 @@ class _Attention(TypedDict, total=False):
 
 
 class Request(_Attention, _Choice, _Sizes, total=False):
-    """The words of plan(), prepare() and prewarm(). q_heads is needed but for op "top_k", and either head_dim or head_dim_qk; of op "mla"
-    head_dim_ckv, head_dim_kpe and scale instead.
+    """The words of plan(), prepare() and prewarm(). q_heads is required except by op "top_k", and so is head_dim, or
+    head_dim_qk with head_dim_vo; op "mla" requires head_dim_ckv, head_dim_kpe and scale instead.
 
-    op: "attention" (the default), "mla", latent attention, "merge", of partial results, "append", which writes keys
-        and values of new tokens into a cache, or "top_k", which selects the largest scores of rows.
-    dtype: of q, and of k, v and o unless kv_dtype and o_dtype are given; "bf16" unless given. A torch.dtype will do.
-    head_dim: of q, k, v and o; or head_dim_qk of q and k, and head_dim_vo of v and o.
-    head_dim_ckv, head_dim_kpe: of op "mla", and of "append" with latents in place of head_dim: columns of the latent and
-        of o, and of the rotary position, or 0.
-    q_heads, kv_heads: heads; kv_heads divides q_heads, and is q_heads unless given, but 1 of op "mla".
+    op: "attention" (the default); "mla", latent attention; "merge", of partial results; "append", which writes keys and
+        values of new tokens into a cache; or "top_k", which selects the largest scores of rows.
+    dtype: the dtype of q, and of k, v and o unless kv_dtype and o_dtype are given; "bf16" unless given. It may be a
+        torch.dtype.
+    head_dim: the columns of q, k, v and o. Or head_dim_qk, those of q and k, and head_dim_vo, those of v and o.
+    head_dim_ckv, head_dim_kpe: for op "mla", and for "append" of latents in the place of head_dim: the columns of the
+        latent and of o, and those of the rotary position, or 0.
+    q_heads, kv_heads: numbers of heads. kv_heads divides q_heads. It is q_heads unless given, and 1 for op "mla".
     mask: "full" (the default), or "causal": the last query sees the last key.
-    window_left, window_right: keys seen before and after a query's own; all unless given. A sliding window of W tokens
-        is window_left = W - 1.
-    attention_chunk: tokens, from 1; a query sees the keys of its own chunk alone, of those that mask and windows let through: the
-        query at position i sees key j only where i // attention_chunk == j // attention_chunk.
-    causal_block: tokens, from 1, with mask "causal"; a query sees the keys up to the end of its own block: the query at position i
-        sees key j only where j // causal_block <= i // causal_block.
-    scale: of q k^T; 1 / sqrt(head_dim_qk) unless given. Op "mla" has no default: the model's head dims before W_UK was
-        absorbed tell it.
-    softcap: logits become softcap * tanh(logit / softcap); off unless given.
-    alibi: slope[q_head] * (key position - query position) is added to each logit.
-    sink: exp(sink[q_head]) is added to each row's denominator.
-    lse: the log-sum-exp of each row is written, too.
-    kv: how keys and values are stored, "dense" unless given; "paged" needs page_size, in tokens.
-    page_order: of a page's axes: "NHD" (the default) or "HND".
-    index_dtype: of offsets, lengths and page tables; "int32" unless given.
-    alignment: bytes that every base and stride is a multiple of: 16 (the default), 8, 4 or 2.
-    o_dtype: of o: that of q unless given, or "fp32", which is not rounded.
-    kv_dtype: of k and v: that of q unless given, or "e4m3" or "e5m2", floats of 8 bits (torch.float8_e4m3fn and
+    window_left, window_right: how many keys before and after its own position a query sees; all unless given. A sliding
+        window of W tokens is window_left = W - 1.
+    attention_chunk: the length of a chunk in tokens, from 1. Among the keys that mask and windows allow, the query at
+        position i sees key j only if i // attention_chunk == j // attention_chunk.
+    causal_block: the length of a block in tokens, from 1, with mask "causal": a query sees the keys up to the end of its own
+        block: the query at position i sees key j only if j // causal_block <= i // causal_block.
+    scale: the factor of q k^T; 1 / sqrt(head_dim_qk) unless given. Op "mla" has no default: it follows from the model's
+        head dims before W_UK was absorbed.
+    softcap: logits become softcap * tanh(logit / softcap). It is off unless given.
+    alibi: True adds slope[q_head] * (key position - query position) to each logit.
+    sink: True adds exp(sink[q_head]) to the denominator of each row.
+    lse: True also writes the log-sum-exp of each row.
+    kv: how keys and values are stored: "dense" (the default), "ragged" or "paged", which requires page_size, in tokens.
+    page_order: the order of a page's axes: "NHD" (the default) or "HND".
+    index_dtype: the dtype of offsets, lengths and page tables; "int32" unless given.
+    alignment: the number of bytes that every base and stride is a multiple of: 16 (the default), 8, 4 or 2.
+    o_dtype: the dtype of o: that of q unless given, or "fp32", which is not rounded.
+    kv_dtype: the dtype of k and v: that of q unless given, or "e4m3" or "e5m2", floats of 8 bits (torch.float8_e4m3fn and
         torch.float8_e5m2), whose head dims are multiples of 16.
-    kv_scale: of a kv_dtype of 8 bits: what each stored key and value is multiplied by to give its number: nothing
-        ("none", the default), one scale ("tensor"), one of each KV head ("head"), one of each head of each token
-        ("token_head"), or one of each 128 columns of that ("block128"; of head dims to 128 and of latents).
-    precision: "standard", or "high": products and probabilities stay in fp32.
-    consistency: "standard", or "bitwise": a row's bits depend on neither batch nor phase.
-    slots: from here on of op "append" alone: "mapping" (the default), a slot for each token, or "table": by the lengths
-        after the append and the pages, behind the keys of each sequence.
-    rope: "none" (the default), or what is rotated with what: "half" (GPT-NeoX, Llama), columns half of rotary_dim
-        apart, or "interleaved" (GPT-J), neighbours. rotary_dim: the first columns, which are rotated; all unless given.
-    rope_table: "cos_sin" (the default), of each position, or "frequencies", in radians a position, whose cosines and
-        sines are multiplied by rope_factor, 1 unless given.
-    q_norm, k_norm, v_norm: RMS norm of each head, before it is rotated, with weights but for v; of latents k_norm is
-        that of the head_dim_ckv columns. norm_eps: is added to the mean of squares; 1e-6 unless given.
-    q_dtype: of the q that is written: that of q unless given, or "e4m3" or "e5m2". check_slots: of slots
-        "mapping", the status tells of two tokens of one launch with one slot.
-    batch, q_len, kv_len: sizes to plan for, not limits: sequences, and the queries and keys of the longest; 1 unless
-        given.
+    kv_scale: the scales of a kv_dtype of 8 bits, which each stored key and value is multiplied by: "none" (the default),
+        one scale ("tensor"), one for each KV head ("head"), one for each head of each token ("token_head"), or one for each
+        128 columns of that ("block128"; for head dims up to 128 and for latents).
+    precision: "standard", or "high", which keeps products and probabilities in fp32.
+    consistency: "standard", or "bitwise", with which the bits of a row depend on neither batch nor phase.
+    slots: for op "append": "mapping" (the default), a slot for each token, or "table": slots follow from the lengths after
+        the append and the pages.
+    rope: for op "append": "none" (the default), "half" (GPT-NeoX, Llama), which rotates columns that are half of rotary_dim
+        apart, or "interleaved" (GPT-J), which rotates neighbours. rotary_dim: how many columns, from the first, are
+        rotated; all unless given.
+    rope_table: for op "append": "cos_sin" (the default), a table by position, or "frequencies" in radians a position, whose
+        cosines and sines are multiplied by rope_factor; 1 unless given.
+    q_norm, k_norm, v_norm: for op "append": True applies an RMS norm to each head before the rotation, with weights except
+        for v; for latents k_norm is that of the head_dim_ckv columns. norm_eps: is added to the mean of squares; 1e-6
+        unless given.
+    q_dtype: for op "append": the dtype of the q that is written: that of q unless given, or "e4m3" or "e5m2".
+    check_slots: for op "append" with slots "mapping": True makes the status report two tokens of one launch with one slot.
+    batch, q_len, kv_len: the sizes to plan for, which are no limits: the number of sequences, and of the queries and keys
+        of the longest; 1 unless given.
     """
 
 
 class RequestChoices(_Attention, _Choices, _Sizes, total=False):
-    """A Request whose dtype, lse, kv, page_order, page_size, index_dtype, alignment, o_dtype, kv_dtype, kv_scale, precision,
-    consistency and slots may each be several: it stands for the requests of all combinations."""
+    """A Request in which dtype, lse, kv, page_order, page_size, index_dtype, alignment, o_dtype, kv_dtype, kv_scale,
+    precision, consistency and slots may be lists: it stands for the requests of all combinations."""
 
 
 class ModelOptions(_Choice, _Sizes, total=False):
-    """What model() takes beside a config: the words of a Request that it leaves open (of which kv is "paged" and
-    page_size 16 unless given, and slots asks for the appends of the model's layers, too), tensor_parallel, over how many
-    GPUs the heads are divided, and strict, which makes a warning or an unsupported part an error."""
+    """The options of Runtime.model(): the words of a Request that a config leaves open. kv is "paged" and page_size 16
+    unless given; slots adds the appends of the model's layers.
+
+    tensor_parallel: how many GPUs the heads are divided among; 1 unless given.
+    strict: True makes a warning or an unsupported part an error.
+    """
 
     tensor_parallel: Optional[Integer]
     strict: Optional[bool]
 
 
 class ModelChoices(_Choices, _Sizes, total=False):
-    """What plan_model() and prewarm() take: ModelOptions where the program's choices may be several."""
+    """The options of plan_model() and prewarm(): ModelOptions in which the choices of the program may be lists."""
 
     tensor_parallel: Optional[Integer]
 

@@ -5,8 +5,8 @@
 Or, for programs that stay as they are, ``install()`` and ``python -m attnsmith.compat.flash_attn PROGRAM ARGS``: then
 ``import flash_attn`` and ``import flash_attn_interface`` find attnsmith's.
 
-Names, order and defaults of positional arguments are those of FlashAttention 2.8. What FlashAttention 3 and its forks
-have besides are keywords. docs/replace-flash-attn.md lists every argument. Tensors are torch's, of fp16 or bf16, with
+Names, order and defaults of positional arguments are those of FlashAttention 2.8. Arguments that only
+FlashAttention 3 and its forks have are keywords. docs/replace-flash-attn.md lists every argument. Tensors are torch's, of fp16 or bf16, with
 any strides but the last: where that is not 1, q, k and v are copied as FlashAttention does. Nothing waits for the GPU,
 so a CUDA graph that captured a call is right as lengths and tables change.
 
@@ -14,7 +14,7 @@ Words that several functions have:
 
 dropout_p: 0.0; any other is refused, since there is no training. A tensor that requires a gradient is refused as well.
 softmax_scale: None is 1 / sqrt(head_dim); with qv the head dims of both count.
-causal: the last query sees the last key, each one before it a key less, also where the lengths differ. 1 and 0 will do.
+causal: the last query sees the last key, each one before it a key less, also where the lengths differ. 1 and 0 are accepted.
 window_size: (left, right): a query at position p sees the keys p - left .. p + right; below 0, or None, is no bound. It may
     be a tensor, which is read: one on the GPU waits.
 attention_chunk: a query sees the keys of its own chunk of this many tokens alone; 0 is no chunks.

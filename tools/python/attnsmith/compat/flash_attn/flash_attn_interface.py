@@ -126,8 +126,8 @@ def flash_attn_varlen_func(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens
     cu_seqlens_q, cu_seqlens_k: int32 or int64 [batch + 1] on the GPU: where each sequence begins, and the end.
     max_seqlen_q, max_seqlen_k: integers on the host that no sequence is longer than.
     block_table: int32 or int64 [batch, pages a sequence] on the GPU: k and v are then pages, [pages, page_size,
-        kv_heads, head_dim] of any size. Lengths are those of cu_seqlens_k, or seqused_k [batch], beside which
-        cu_seqlens_k may be None.
+        kv_heads, head_dim] of any size. Lengths are those of seqused_k [batch], where
+        cu_seqlens_k may be None, or of cu_seqlens_k.
     seqused_q, seqused_k: int32 or int64 [batch] on the GPU: how many of each sequence's queries and keys, from its first
         on, are in use. Other queries get 0. max_seqlen_q and max_seqlen_k need not count what is not in use.
     dropout_p, softmax_scale, causal, window_size, attention_chunk, softcap: numbers, and a pair.
@@ -232,10 +232,10 @@ def flash_attn_with_kvcache(q: Any, k_cache: Any, v_cache: Any, k: Any = None, v
 
     q: [batch, seqlen_q, heads, head_dim], or, with cu_seqlens_q, [total_q, heads, head_dim]. qv: the same with
         head_dim_v.
-    k_cache, v_cache: [rows, seqlen_cache, kv_heads, head_dim], of which the first ones are the batch's; or, with
+    k_cache, v_cache: [rows, seqlen_cache, kv_heads, head_dim], whose first rows are the batch's; or, with
         block_table (or page_table, its other name), pages [pages, page_size, kv_heads, head_dim] of any size.
     k, v: [batch, seqlen_new, kv_heads, head_dim], or, with cu_seqlens_k_new, [total_new, kv_heads, head_dim]. They are
-        written to the caches, in place, behind the cache_seqlens keys of each sequence, and the queries see them. Of a
+        written to the caches, in place, after the cache_seqlens keys of each sequence, and the queries see them. Of a
         sequence that the cache has no room for, none is written.
     cache_seqlens: the keys of each sequence before that, int32 or int64 [batch] on the GPU, or an integer for all; None
         is all that the cache has room for, where nothing is written.

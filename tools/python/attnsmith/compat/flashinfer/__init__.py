@@ -1,6 +1,6 @@
 """The names of FlashInfer 0.7, computed by attnsmith: ``import attnsmith.compat.flashinfer as flashinfer``.
 
-Arguments have FlashInfer's names, order, defaults and layouts, and an lse is in base 2, as there. Each is honoured, or
+Arguments have FlashInfer's names, order, defaults and layouts, and an lse is in base 2. Each is honoured, or
 refused by its name with what to do instead; hints are those that only change how fast FlashInfer is.
 docs/replace-flashinfer.md lists them all. plan() reads lengths on the host, as FlashInfer's does, and keeps int32
 copies on the device; run() looks at no lengths, and is captured by CUDA graphs, for which call it once before. Needs

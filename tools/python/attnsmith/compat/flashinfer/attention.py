@@ -17,7 +17,7 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
     paged_kv_cache, sink, sm_scale). sink: fp32 [num_qo_heads]. sm_scale: a number, in the place of what plan() said.
 
     float_workspace_buffer, kv_layout, use_cuda_graph, qo_indptr_buf, paged_kv_indptr_buf, paged_kv_indices_buf,
-    paged_kv_last_page_len_buf: as there.
+    paged_kv_last_page_len_buf: as BatchPrefillWithPagedKVCacheWrapper takes them.
     window_left: whether there is a window at all; plan() says how long it is, and has none where this is negative.
     pos_encoding_mode: "NONE", here and in plan().
     Hints: backend, custom_mask_buf, mask_indptr_buf, use_fp16_qk_reduction, and what plan() says again: q_data_type,

@@ -107,12 +107,12 @@ class MultiLevelCascadeAttentionWrapper:
              logits_soft_cap: Optional[float] = None, rope_scale: Optional[float] = None,
              rope_theta: Optional[float] = None, q_data_type: DType = "float16",
              kv_data_type: Optional[DType] = None) -> None:
-        """BatchPrefillWithPagedKVCacheWrapper.plan() of each level, of which the last one alone is causal.
+        """BatchPrefillWithPagedKVCacheWrapper.plan() of each level. Only the last level is causal.
 
         qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len: tensors of each level; the
             offsets of queries all end at the same number.
         num_qo_heads, num_kv_heads, head_dim, page_size, causal, sm_scale, window_left, logits_soft_cap, q_data_type,
-            kv_data_type: as there. pos_encoding_mode: "NONE".
+            kv_data_type: as that plan() takes them. pos_encoding_mode: "NONE".
         Hints: use_fp16_qk_reduction, rope_scale and rope_theta.
 
         Raises InvalidRequest and Unsupported naming the argument.

@@ -25,12 +25,12 @@ def single_decode_with_kv_cache(q: torch.Tensor, k: torch.Tensor, v: torch.Tenso
     """Attention of one query.
 
     q: [num_qo_heads, head_dim], fp16 or bf16. k: [kv_len, num_kv_heads, head_dim] for kv_layout "NHD", or
-        [num_kv_heads, kv_len, head_dim] for "HND". v: likewise, with head_dim_vo. k and v are of q's dtype or floats of
+        [num_kv_heads, kv_len, head_dim] for "HND". v: the axes of k, with head_dim_vo. k and v are of q's dtype or floats of
         8 bits.
     pos_encoding_mode: "NONE", or "ALIBI" without logits_soft_cap and return_lse. window_left: keys before the last one
         that are seen, or -1. logits_soft_cap: None or 0 is off. sm_scale: None is 1 / sqrt(head_dim).
     q_scale, k_scale: multiply sm_scale. v_scale: multiplies the output. k_scale and v_scale may be tensors of one
-        float32 beside k and v of 8 bits.
+        float32 with k and v of 8 bits.
     Hints, which change nothing: use_tensor_cores, and without "ROPE_LLAMA" rope_scale and rope_theta.
 
     Gives o [num_qo_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [num_qo_heads], in base 2.
@@ -98,7 +98,7 @@ class BatchDecodeWithPagedKVCacheWrapper(PagedWrapper):
             and o_data_type (None: as q_data_type; or float32): run() compares its tensors with them. data_type: of
             those of the first two that are None.
         pos_encoding_mode, window_left, logits_soft_cap, sm_scale: as single_decode_with_kv_cache has them.
-        q_len_per_req: queries of each sequence, the last of which sees all of its keys, each one before it a key less.
+        q_len_per_req: queries of each sequence. The last sees all of its keys, each query before it a key less.
             It is fixed by the first plan in graph mode. is_causal: None, or what q_len_per_req says.
         seq_lens: [batch], compared with what indptr and last_page_len say.
         fixed_split_size, disable_split_kv: keep a row's bits from depending on the batch, as consistency="bitwise"

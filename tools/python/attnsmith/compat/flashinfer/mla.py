@@ -83,7 +83,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         FlashInfer.
 
         qo_indptr: [batch + 1]: where each sequence's queries begin; in graph mode later plans have no more queries than
-            the first, nor than a captured run. kv_indptr: [batch + 1], or more, of which the rest is not read: where its
+            the first, nor than a captured run. kv_indptr: [batch + 1], or more, whose rest is not read: where its
             pages begin in kv_indices, [pages of all]. kv_len_arr: [batch], in tokens, which the pages have room for.
         Or cum_seq_lens_q [batch + 1], block_tables [batch, pages a sequence] and seq_lens [batch], without graph mode;
             or metadata, of either kind.
@@ -205,8 +205,8 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         """Attention of what was planned. It neither waits nor looks at lengths, so that a graph can capture it.
 
         q_nope: [qo_indptr[-1], num_heads, head_dim_ckv], and q_pe with head_dim_kpe columns; or query, of both, as a
-            pair or as one tensor that has the columns of the position behind the others.
-        ckv_cache: [pages, page_size, head_dim_ckv], and kpe_cache with head_dim_kpe columns; or kv_cache, likewise.
+            pair or as one tensor that has the columns of the position after the others.
+        ckv_cache: [pages, page_size, head_dim_ckv], and kpe_cache with head_dim_kpe columns; or kv_cache, a pair or one tensor of both.
         ckv_scale, kpe_scale: of latents and positions of 8 bits, numbers which must be the same.
         out: a tensor for o, of the dtype that was planned. lse: fp32 [qo_indptr[-1], num_heads], which is written
             wherever it is given. return_lse_base_on_e: the lse is a natural logarithm, and not in base 2.

@@ -31,12 +31,12 @@ def single_prefill_with_kv_cache(q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     """Attention of one sequence.
 
     q: [qo_len, num_qo_heads, head_dim], fp16 or bf16. k: [kv_len, num_kv_heads, head_dim] for kv_layout "NHD", or
-        [num_kv_heads, kv_len, head_dim] for "HND". v: likewise, with head_dim_vo. k and v are of q's dtype or floats of
+        [num_kv_heads, kv_len, head_dim] for "HND". v: the axes of k, with head_dim_vo. k and v are of q's dtype or floats of
         8 bits.
     causal: the last query sees the last key, each one before it a key less. pos_encoding_mode: "NONE", or "ALIBI"
         without logits_soft_cap and return_lse. window_left: keys before a query's own that it sees, or -1.
         logits_soft_cap: None or 0 is off. sm_scale: None is 1 / sqrt(head_dim).
-    k_scale: multiplies sm_scale. v_scale: multiplies the output. They may be tensors of one float32 beside k and v of 8
+    k_scale: multiplies sm_scale. v_scale: multiplies the output. They may be tensors of one float32 with k and v of 8
         bits. o_dtype: of o: None is that of q; or torch.float32.
     Hints, which change nothing: backend, use_fp16_qk_reduction, and without "ROPE_LLAMA" rope_scale and rope_theta.
     Refused: custom_mask, packed_custom_mask, kv_cache_sf, and scale_q, scale_k and scale_v, which are those of q of 8
@@ -170,7 +170,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
             num_kv_heads, head_dim] for "NHD" or [pages, num_kv_heads, page_size, head_dim] for "HND"; or one tensor
             [pages, 2, ...] of both. Pages of one token may lack their axis.
         q_scale, k_scale: multiply sm_scale. v_scale: multiplies the output. k_scale and v_scale may be tensors of one
-            float32 beside a cache of 8 bits. window_left: None is what was planned.
+            float32 with a cache of 8 bits. window_left: None is what was planned.
         sinks: fp32 [num_qo_heads]: exp(sink) is added to each row's denominator, and counts in the lse.
         out: a tensor for o, of the dtype that was planned. lse: fp32, for the lse, which is written wherever it is
             given. lse_base: "log2" or "ln". lse_layout: "NH", or "HN", [num_qo_heads, qo_indptr[-1]].
@@ -219,7 +219,7 @@ class BatchPrefillWithPagedKVCacheWrapper(PagedWrapper):
 
 
 class BatchPrefillWithRaggedKVCacheWrapper(Wrapper):
-    """Prefill of a batch of sequences whose keys and values lie one behind another.
+    """Prefill of a batch of sequences whose keys and values lie one after another.
 
     float_workspace_buffer: says the device; attnsmith has workspaces of its own. kv_layout: "NHD" or "HND".
     use_cuda_graph: plan() then copies into qo_indptr_buf and kv_indptr_buf [batch + 1], int32 on the device, so that a
@@ -305,7 +305,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(Wrapper):
         """Attention of what was planned. It neither waits nor looks at lengths, so that a graph can capture it.
 
         q: [qo_indptr[-1], num_qo_heads, head_dim_qk]. k: [kv_indptr[-1] or more, num_kv_heads, head_dim_qk] for "NHD",
-            or [num_kv_heads, kv_indptr[-1] or more, head_dim_qk] for "HND". v: likewise, with head_dim_vo.
+            or [num_kv_heads, kv_indptr[-1] or more, head_dim_qk] for "HND". v: the axes of k, with head_dim_vo.
         k_scale, v_scale: of k and v of 8 bits, which FlashInfer applies to no others: k_scale multiplies sm_scale,
             v_scale the output. They may be tensors of one float32. out, lse, lse_base, lse_layout: as
             BatchPrefillWithPagedKVCacheWrapper.run has them.

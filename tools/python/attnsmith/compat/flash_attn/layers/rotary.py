@@ -64,7 +64,7 @@ def apply_rotary_emb_qkv_(qkv: Any, cos: Any, sin: Any, cos_k: Optional[Any] = N
     """Queries and keys of qkv rotated in place. Gives qkv.
 
     qkv: [batch, seqlen, 3, heads, head_dim], or, with num_heads_q, [batch, seqlen, heads + 2 * kv_heads, head_dim].
-    cos, sin: [positions, rotary_dim / 2]. cos_k, sin_k: the same of keys; None is cos and sin.
+    cos, sin: [positions, rotary_dim / 2]. cos_k, sin_k: the tables of keys; None is cos and sin.
     interleaved, seqlen_offsets: as in apply_rotary_emb.
     """
     cos_k, sin_k = cos if cos_k is None else cos_k, sin if sin_k is None else sin_k
