@@ -33,8 +33,8 @@ def unnamed(function, text):
 
 
 # CONTRIBUTING.md, "How we write", and what refers to another line, which a tooltip does not show.
-VAGUE = re.compile(r"\b(nobody|somebody|whoever|so many|of which|what one|who asks|beside|behind|likewise|as there|the same of)\b",
-                   re.IGNORECASE)
+VAGUE = re.compile(r"\b(nobody|somebody|whoever|so many|of which|what one|who asks|beside|behind|likewise|as there|"
+                   r"the same of)\b", re.IGNORECASE)
 
 
 def public_docstrings():
@@ -46,7 +46,8 @@ def public_docstrings():
         waiting = [ast.parse(file.read_text(encoding="utf-8"))]
         while waiting:
             node = waiting.pop()
-            waiting += [one for one in node.body if isinstance(one, (ast.ClassDef, ast.FunctionDef)) and not one.name.startswith("_")]
+            waiting += [one for one in node.body
+                        if isinstance(one, (ast.ClassDef, ast.FunctionDef)) and not one.name.startswith("_")]
             if ast.get_docstring(node):
                 yield file.relative_to(PACKAGE).as_posix(), node.body[0].lineno, ast.get_docstring(node)
 

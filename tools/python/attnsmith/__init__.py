@@ -3,9 +3,10 @@
     import attnsmith
     o = attnsmith.attention(q, k, v, causal=True)       # [batch, len, heads, head_dim], torch, CuPy, JAX, ...
 
-The plain functions find, bind and launch in one call. ``Runtime`` -> ``Kernel`` -> ``Call`` are the three separate steps, for
-engines; ``plan`` shows what would run and why; ``prewarm`` compiles all of a model's kernels without a GPU. ``attnsmith.torch.activate()`` serves torch's scaled_dot_product_attention, ``attnsmith.transformers.register()`` models
-of transformers, and ``attnsmith.jax`` has functions for jax.jit. Errors: ``attnsmith.errors``.
+The plain functions find, bind and launch in one call. ``Runtime`` -> ``Kernel`` -> ``Call`` are the three separate steps,
+for engines; ``plan`` shows what would run and why; ``prewarm`` compiles all of a model's kernels without a GPU.
+``attnsmith.torch.activate()`` serves torch's scaled_dot_product_attention, ``attnsmith.transformers.register()`` models of
+transformers, and ``attnsmith.jax`` has functions for jax.jit. Errors: ``attnsmith.errors``.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the modul
 
 
 def __dir__() -> List[str]:
-    return sorted({*__all__, *_MODULES, "errors", "results", "words", "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"})
+    return sorted({*__all__, *_MODULES, "errors", "results", "words", "__all__", "__doc__", "__file__", "__name__", "__path__",
+                   "__version__"})
 
 
 __all__ = ["Array", "Buffer", "CacheError", "Call", "CallStatus", "CompileError", "CoverageReport", "DeviceInfo", "DriverError",

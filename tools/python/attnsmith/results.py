@@ -1,7 +1,8 @@
 """The types of the dictionaries that attnsmith's functions give: plans, reports and errors' details.
 
-plan: attnsmith.Plan = attnsmith.plan(head_dim=128, q_heads=32, sm=90) for kernel in plan["kernels"]: print(kernel["name"],
-kernel["grid_ctas"])
+    plan: attnsmith.Plan = attnsmith.plan(head_dim=128, q_heads=32, sm=90)
+    for kernel in plan["kernels"]:
+        print(kernel["name"], kernel["grid"])
 
 At run time they are plain dicts, read from the library's JSON. A test compares each type that has a JSON schema
 (runtime/schemas, installed with the library) to it. Later versions may add fields; they neither remove nor rename any.

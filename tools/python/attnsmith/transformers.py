@@ -55,8 +55,8 @@ def register(name: str = "attnsmith", *, strict: bool = False) -> None:
 
     The name "attnsmith/flash3-attnsmith" is transformers' own way of calling FlashAttention, with attnsmith's functions in
     the place of a kernel from the hub: in generate_batch that decodes from pages without gathering them. It needs the
-        package `kernels`, which finds it by the variable LOCAL_KERNELS. Importing this module adds an entry there, and
-        register() adds it again if it is gone.
+    package `kernels`, which finds it by the variable LOCAL_KERNELS. Importing this module adds an entry there, and
+    register() adds it again if it is gone.
 
     strict: a call that would be passed on to SDPA raises attnsmith.Unsupported with the reason. It holds for all registered
         names; the last register() decides.

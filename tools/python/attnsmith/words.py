@@ -1,7 +1,7 @@
 """The words of a request and of a model's options, with their types, for type checkers and editors.
 
-words: attnsmith.Request = {"dtype": "bf16", "head_dim": 128, "q_heads": 32, "kv_heads": 8, "mask": "causal"}
-attnsmith.plan(**words, sm=90)
+    words: attnsmith.Request = {"dtype": "bf16", "head_dim": 128, "q_heads": 32, "kv_heads": 8, "mask": "causal"}
+    attnsmith.plan(**words, sm=90)
 
 At run time these are plain dicts, and the library itself checks them; a test holds this file against the library's own
 table of fields. A word that is None is not given.

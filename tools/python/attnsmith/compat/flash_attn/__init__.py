@@ -5,10 +5,10 @@
 Or, for programs that stay as they are, ``install()`` and ``python -m attnsmith.compat.flash_attn PROGRAM ARGS``: then
 ``import flash_attn`` and ``import flash_attn_interface`` find attnsmith's.
 
-Names, order and defaults of positional arguments are those of FlashAttention 2.8. Arguments that only
-FlashAttention 3 and its forks have are keywords. docs/replace-flash-attn.md lists every argument. Tensors are torch's, of fp16 or bf16, with
-any strides but the last: where that is not 1, q, k and v are copied as FlashAttention does. Nothing waits for the GPU,
-so a CUDA graph that captured a call is right as lengths and tables change.
+Names, order and defaults of positional arguments are those of FlashAttention 2.8. Arguments that only FlashAttention 3 and
+its forks have are keywords. docs/replace-flash-attn.md lists every argument. Tensors are torch's, of fp16 or bf16, with any
+strides but the last: where that is not 1, q, k and v are copied as FlashAttention does. Nothing waits for the GPU, so a
+CUDA graph that captured a call is right as lengths and tables change.
 
 Words that several functions have:
 

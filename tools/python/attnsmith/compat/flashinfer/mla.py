@@ -206,7 +206,8 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
 
         q_nope: [qo_indptr[-1], num_heads, head_dim_ckv], and q_pe with head_dim_kpe columns; or query, of both, as a
             pair or as one tensor that has the columns of the position after the others.
-        ckv_cache: [pages, page_size, head_dim_ckv], and kpe_cache with head_dim_kpe columns; or kv_cache, a pair or one tensor of both.
+        ckv_cache: [pages, page_size, head_dim_ckv], and kpe_cache with head_dim_kpe columns; or kv_cache, a pair or one
+            tensor of both.
         ckv_scale, kpe_scale: of latents and positions of 8 bits, numbers which must be the same.
         out: a tensor for o, of the dtype that was planned. lse: fp32 [qo_indptr[-1], num_heads], which is written
             wherever it is given. return_lse_base_on_e: the lse is a natural logarithm, and not in base 2.
