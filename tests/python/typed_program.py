@@ -97,6 +97,24 @@ attnsmith.plan(head_dim=128, q_heads=32, kv_dtype="e4m3", kv_scale="token_head",
 attnsmith.plan(head_dim=128, q_heads=32, kv_dtype="e4m3", kv_scale="token")  # refused
 attnsmith.prewarm({"head_dim": 64, "q_heads": 4, "kv_dtype": ["bf16", "e4m3"], "kv_scale": ["none", "head"]})
 attnsmith.merge_states(q, q, o_dtype="fp32")  # refused
+attnsmith.atention(q, q, q)  # refused
+
+plan: attnsmith.Plan = attnsmith.plan(**request, sm=90)
+registers: int = plan["kernels"][0]["resources"]["predicted"]["registers_per_thread"]
+plan["kernel"]  # refused
+name: int = plan["kernels"][0]["name"]  # refused
+state: str = attnsmith.prewarm(request, sm=90)["kernels"][0]["state"]
+limit: "int | None" = attnsmith.cache("gc", max_bytes=1 << 30)["max_bytes"]
+hits: int = runtime.cache()["counters"]["hits"]
+attnsmith.cache("gc", key="12")  # refused
+attnsmith.cache("explain")  # refused
+attnsmith.cache("stat")["kernels"]  # refused
+attnsmith.Runtime("folder", False)  # refused
+attnsmith.plan_model("config.json", 90)  # refused
+kernel = runtime.prepare(**request)
+kernel.workspace_bytes(batch=1, q_tokens=1, max_kv_len=1)
+kernel.workspace_bytes(1, 1, 1)  # refused
+several_requests: attnsmith.RequestChoices = {"head_dim": 64, "kv": ["paged", "dense"]}
 attnsmith.paged_attention(q, q, page_order="nhd")  # refused
 '''
 

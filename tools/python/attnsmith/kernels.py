@@ -383,8 +383,7 @@ class Kernel(Owner):
         return self._bind_op("append", tensors, max_q_len, max_kv_len, workspace)
 
     def bind_op(self, *, workspace: Any = None, max_q_len: int = 0, max_kv_len: int = 0, **tensors: Any) -> Call:
-        """Checks the tensors of an op that binds tensors alone, such as "append" and "top_k", and fixes the arguments of a
-        launch.
+        """Checks the tensors of an op that binds tensors alone, such as "append", and fixes the arguments of a launch.
 
         tensors: by their names in C, attnsmith_OP_tensors and attnsmith_batch, with the shapes that the op's own function
             takes.
