@@ -117,6 +117,8 @@ def misfits(value, annotation, path="result"):
 
 
 class Schemas(unittest.TestCase):
+    maxDiff = None
+
     def test_types_are_those_of_the_schemas(self):
         comparison = Comparison()
         for name, kind in types_of_results().items():

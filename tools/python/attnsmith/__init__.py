@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Iterable, List, Literal, Mapping, Optional, Union, overload
 
-from . import errors as errors, functions, results as results, words as words
+from . import errors as errors, functions, words as words
 from ._base import reports
 from ._base.arguments import by_name, named
 from ._c_api.interruptible import Progress
@@ -24,15 +24,17 @@ from .errors import (CacheError, CompileError, DriverError, Error, InvalidReques
                      OutOfMemory, Unsupported)
 from .functions import *  # noqa: F403 (what its __all__ has)
 from .kernels import Call, CallStatus, Kernel, KernelSet, Pending
-from .results import (CacheClearReport, CacheDirectories, CacheExplanations, CacheExportReport, CacheGcReport,
-                      CacheImportReport, CacheListing, CachePushReport, CacheRemoveReport, CacheStatistics,
-                      CacheVerification, CoverageReport, DeviceInfo, ModelPlans, ModelReport, Plan, PrewarmReport)
 from .runtime import Runtime, default_runtime, set_default_runtime
 from .words import (CacheOperation, Integer, Model, ModelChoices, ModelOptions, OneSm, Path, Request, RequestChoices, Requests,
                     Sms)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from . import results as results
+    from .results import (CacheClearReport, CacheDirectories, CacheExplanations, CacheExportReport, CacheGcReport,
+                          CacheImportReport, CacheListing, CachePushReport, CacheRemoveReport, CacheStatistics,
+                          CacheVerification, CoverageReport, DeviceInfo, ModelPlans, ModelReport, Plan, PrewarmReport)
 
     __version__: str
 
@@ -147,7 +149,7 @@ def features() -> List[str]:
 
 
 # These are imported when they are first used. Type checkers know of them by the program's own "import attnsmith.jax".
-_MODULES = ("compat", "jax", "torch", "transformers", "tvm_ffi")
+_MODULES = ("compat", "jax", "results", "torch", "transformers", "tvm_ffi")
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of the module's
 
@@ -156,6 +158,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the modul
             return _opened().version
         if name in _MODULES:
             return importlib.import_module(f".{name}", __name__)
+        if name in __all__:  # a type of a result
+            return getattr(importlib.import_module(".results", __name__), name)
         if name == "ModelCoverage":
             reports.warn("ModelCoverage is now called ModelChoices", DeprecationWarning)
             return ModelChoices
@@ -163,7 +167,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the modul
 
 
 def __dir__() -> List[str]:
-    return sorted({*__all__, *_MODULES, "errors", "results", "words", "__all__", "__doc__", "__file__", "__name__", "__path__",
+    return sorted({*__all__, *_MODULES, "errors", "words", "__all__", "__doc__", "__file__", "__name__", "__path__",
                    "__version__"})
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Mapping, Optional, Sequence, cast
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, cast
 
-from .results import ErrorDetails, Refusal
+if TYPE_CHECKING:  # making these types takes 2 ms
+    from .results import ErrorDetails, Refusal
+
 
 
 _MOST_SHOWN, _OF_THE_END = 80, 25  # characters of a value; the end of a path says most
@@ -28,7 +30,7 @@ class Error(Exception):
 
     def __init__(self, message: str, details: Optional[Mapping[str, Any]] = None) -> None:
         super().__init__(message)
-        self.details = cast(ErrorDetails, {"message": message, **(details or {})})
+        self.details = cast("ErrorDetails", {"message": message, **(details or {})})
 
 
 class InvalidRequest(Error, ValueError):
@@ -58,7 +60,7 @@ class Unsupported(Error, NotImplementedError):
 
     def __init__(self, message: str, refusals: Sequence[Refusal] = (),
                  details: Optional[Mapping[str, Any]] = None) -> None:
-        self.refusals = [cast(Refusal, dict(refusal)) for refusal in refusals]
+        self.refusals = [cast("Refusal", dict(refusal)) for refusal in refusals]
         super().__init__(message, {"code": "unsupported", "refusals": self.refusals, **(details or {})})
 
     def __reduce__(self) -> Any:

@@ -90,7 +90,7 @@ def varlen_attention(q: Any, k: Any, v: Any, q_indptr: Any, kv_indptr: Any, *, m
     return_lse: True also returns the log-sum-exp of each row, a natural logarithm. lse_order: "NHD" has the tokens of lse
         before its heads, "HND" its heads before its tokens.
     o_dtype: "fp32", or the dtype of q. None is that of q.
-    precision: "default", or "high", which keeps products and probabilities in fp32. consistency: "default", or "bitwise",
+    precision: "standard", or "high", which keeps products and probabilities in fp32. consistency: "standard", or "bitwise",
         with which the bits of a row depend on neither batch nor phase.
 
     Returns o [q_tokens, q_heads, head_dim_vo]; with return_lse (o, lse), lse fp32 [q_tokens, q_heads].
@@ -135,7 +135,7 @@ def paged_attention(q: Any, kv_cache: Any, page_table: Any, kv_lens: Any, *, tab
     return_lse: True also returns the log-sum-exp of each row, a natural logarithm. lse_order: "NHD" has the tokens of lse
         before its heads, "HND" its heads before its tokens.
     o_dtype: "fp32", or the dtype of q. None is that of q.
-    precision: "default", or "high", which keeps products and probabilities in fp32. consistency: "default", or "bitwise",
+    precision: "standard", or "high", which keeps products and probabilities in fp32. consistency: "standard", or "bitwise",
         with which the bits of a row depend on neither batch nor phase.
 
     Returns o of q's shape with head_dim_vo columns; with return_lse (o, lse), lse fp32 of q's shape without its last axis.

@@ -7,7 +7,7 @@ import operator
 import time
 import weakref
 from ctypes import byref, c_int64, c_size_t, c_uint32, c_void_p
-from typing import Any, Dict, NoReturn, Optional, Sequence, SupportsInt, Tuple, cast
+from typing import TYPE_CHECKING, Any, Dict, NoReturn, Optional, Sequence, SupportsInt, Tuple, cast
 
 from ._base.arguments import by_name, check_fit, checks_itself, named_methods
 from ._base.integers import fitting, shown
@@ -20,7 +20,9 @@ from ._tensors.blocks import AttentionBlock, MergeBlock, OpBlock
 from ._tensors.frameworks import Order
 from .buffers import Buffer
 from .errors import InvalidRequest
-from .results import NormalizedRequest, Plan
+
+if TYPE_CHECKING:  # making these types takes 2 ms
+    from .results import NormalizedRequest, Plan
 
 _MOST_PICKED = 4096  # sizes that a set remembers
 _MOST_STREAM = (1 << 64) - 1
@@ -242,7 +244,7 @@ class Kernel(Owner):
         request: Dict[str, Any] = self._library.json(functions.attnsmith_request_json, byref(spec), None)
         for size in ("batch", "q_len", "kv_len", "sm"):  # a kernel is right for any
             request.pop(size, None)
-        return cast(NormalizedRequest, request)
+        return cast("NormalizedRequest", request)
 
     def plan(self) -> Plan:
         """The plan that chose the kernel (schema attnsmith.plan/1): which kernels a call launches, and why. Raises Error."""

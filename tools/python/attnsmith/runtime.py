@@ -25,15 +25,16 @@ from ._tensors import frameworks
 from .buffers import Buffer
 from .errors import InvalidRequest, Unsupported
 from .kernels import Kernel, KernelSet, Pending, pendings
-from .results import (CacheClearReport, CacheDirectories, CacheExplanations, CacheExportReport, CacheGcReport,
-                      CacheImportReport, CacheListing, CachePushReport, CacheRemoveReport, CacheStatistics,
-                      CacheVerification, CoverageReport, DeviceInfo, ModelPlans, ModelReport, ModelWarning, Phase, Plan,
-                      PrewarmReport, PrewarmSummary, SkippedPart, UnsupportedPart)
 from .words import (CacheOperation, CacheTrust, Integer, LogLevel, Model, ModelChoices, ModelOptions, OnMiss, OneSm,
                     Path, Request, RequestChoices, Requests, Sms, Toolchain)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from .results import (CacheClearReport, CacheDirectories, CacheExplanations, CacheExportReport, CacheGcReport,
+                          CacheImportReport, CacheListing, CachePushReport, CacheRemoveReport, CacheStatistics,
+                          CacheVerification, CoverageReport, DeviceInfo, ModelPlans, ModelReport, ModelWarning, Phase, Plan,
+                          PrewarmReport, PrewarmSummary, SkippedPart, UnsupportedPart)
 
 Log = Callable[[str, str], None]
 
@@ -254,7 +255,7 @@ class Runtime(Closable):
                         refused["sm"] = one
                     unsupported.append(refused)
                 else:
-                    plan["model"] = {"name": attention["name"], "phase": cast(Phase, attention["phase"]),
+                    plan["model"] = {"name": attention["name"], "phase": cast("Phase", attention["phase"]),
                                      "layers": attention["layers"], "notes": attention["notes"]}
                     plans.append(plan)
         if strict:

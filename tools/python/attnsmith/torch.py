@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from typing import Any, Callable, Dict, List, Optional, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, cast
 
 from . import functions
 from ._base import reports
@@ -24,7 +24,9 @@ from ._tensors import frameworks, views as _views
 from ._tensors.frameworks import Torch
 from ._tensors.views import View
 from .errors import InvalidRequest, Unsupported
-from .results import AdapterReport
+
+if TYPE_CHECKING:  # making these types takes 2 ms
+    from .results import AdapterReport
 
 
 __all__ = ("activate", "deactivate", "report", "reset", "scaled_dot_product_attention")
@@ -94,7 +96,7 @@ def report() -> AdapterReport:
 
     Calls that a CUDA graph replays are not counted again. Raises ImportError without PyTorch.
     """
-    return cast(AdapterReport, _backend("report").served.report())
+    return cast("AdapterReport", _backend("report").served.report())
 
 
 @named

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from typing import Dict, List, NoReturn, Optional, Protocol, Tuple
+from typing import TYPE_CHECKING, Dict, List, NoReturn, Optional, Protocol, Tuple
 
 from .._operators.tracing import is_tracing
 from ..errors import Unsupported
-from ..results import AdapterReport, PassedOnCalls
+
+if TYPE_CHECKING:  # making these types takes 2 ms
+    from ..results import AdapterReport, PassedOnCalls
 
 
 class Elsewhere(Protocol):

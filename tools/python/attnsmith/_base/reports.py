@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Iterable, List, Sequence, Type, TypeVar
+from typing import TYPE_CHECKING, Iterable, List, Sequence, Type, TypeVar
 
 from ..errors import Unsupported
-from ..results import ModelWarning, PrewarmReport, Refusal, UnsupportedPart
+
+if TYPE_CHECKING:  # making these types takes 2 ms
+    from ..results import ModelWarning, PrewarmReport, Refusal, UnsupportedPart
 
 _Part = TypeVar("_Part")
 

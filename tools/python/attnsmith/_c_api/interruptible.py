@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any, Callable, Dict, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
-from ..results import PrewarmedKernel
 from . import abi
 
-Progress = Callable[[PrewarmedKernel, int, int], Any]  #: (kernel, done, total)
+if TYPE_CHECKING:  # making these types takes 2 ms
+    from ..results import PrewarmedKernel
+
+Progress = Callable[["PrewarmedKernel", int, int], Any]  #: (kernel, done, total)
 
 
 class Interruptible:
