@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 if TYPE_CHECKING:  # making these types takes 2 ms
     from .results import ErrorDetails, Refusal
 
-
-
 _MOST_SHOWN, _OF_THE_END = 80, 25  # characters of a value; the end of a path says most
 
 
