@@ -81,6 +81,7 @@ class NormalizedRequest(_NormalizedRequest, total=False):
     window_left: Optional[int]
     window_right: Optional[int]
     attention_chunk: Optional[int]
+    causal_block: Optional[int]
     scale: float
     softcap: Optional[float]
     alibi: bool
