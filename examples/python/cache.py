@@ -1,5 +1,5 @@
-"""The kernel cache: python cache.py FOLDER [REMOTE]. Fills the cache in FOLDER, looks at it, ships it as a bundle and an image, and
-empties it. Needs no GPU; it needs NVRTC, and a key file to sign what is pushed to REMOTE (attnsmith cache keygen writes one)."""
+"""The kernel cache: python cache.py FOLDER [REMOTE]. Fills the cache in FOLDER, looks at it, ships it as a bundle and an
+image, and empties it. Needs no GPU; it needs NVRTC, and a key file to sign what is pushed to REMOTE (attnsmith cache keygen writes one)."""
 
 import pathlib
 import sys
@@ -19,7 +19,8 @@ if not report["summary"]["ok"]:
 directories = runtime.cache("dir")
 print(f"kernels are in {directories['directories'][0]}, named by {directories['named_by']}")
 statistics = runtime.cache("stat")
-print(f"{statistics['entries']} entries, {statistics['allocated_bytes']} bytes on the disk, {statistics['counters']['hits']} hits")
+print(f"{statistics['entries']} entries, {statistics['allocated_bytes']} bytes on the disk, "
+      f"{statistics['counters']['hits']} hits")
 listing = runtime.cache("ls")
 entry = listing["entries"][0]
 print(f"{entry['key']}: {entry['name']} for SM {entry['sm']}, {entry['bytes']} bytes, {entry['age_s']} s old")

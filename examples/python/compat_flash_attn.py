@@ -1,5 +1,5 @@
-"""FlashAttention's functions, computed by attnsmith: packed and padded batches, a cache that grows, and programs that import flash_attn
-by themselves. Needs PyTorch and a GPU."""
+"""FlashAttention's functions, computed by attnsmith: packed and padded batches, a cache that grows, and programs that
+import flash_attn by themselves. Needs PyTorch and a GPU."""
 
 import importlib
 import sys

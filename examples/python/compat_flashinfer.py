@@ -1,4 +1,5 @@
-"""FlashInfer's functions and wrappers, computed by attnsmith: plan() once for a batch, run() for each layer. Needs PyTorch and a GPU."""
+"""FlashInfer's functions and wrappers, computed by attnsmith: plan() once for a batch, run() for each layer. Needs
+PyTorch and a GPU."""
 
 import sys
 from typing import Tuple

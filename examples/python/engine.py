@@ -1,5 +1,5 @@
-"""The steps of an engine without a framework: memory, kernels, calls, launches and their status. Needs a GPU and NVRTC, or a cache
-that has the kernels."""
+"""The steps of an engine without a framework: memory, kernels, calls, launches and their status. Needs a GPU and NVRTC, or
+a cache that has the kernels."""
 
 import sys
 from typing import Tuple
@@ -37,7 +37,8 @@ def of_numbers(*numbers: int) -> attnsmith.Array:
 
 # ---- Kernels: all that planning could choose for a decode step, whatever its sizes; and one that is prepared meanwhile
 
-request: attnsmith.Request = {"head_dim": HEAD_DIM, "q_heads": Q_HEADS, "kv_heads": KV_HEADS, "kv": "paged", "page_size": PAGE_SIZE}
+request: attnsmith.Request = {"head_dim": HEAD_DIM, "q_heads": Q_HEADS, "kv_heads": KV_HEADS, "kv": "paged",
+                             "page_size": PAGE_SIZE}
 pending: attnsmith.Pending = runtime.prepare_async(op="merge", head_dim=HEAD_DIM, q_heads=Q_HEADS, lse=True)
 kernels: attnsmith.KernelSet = runtime.prepare_set(**request)
 kernel: attnsmith.Kernel = kernels.pick(batch=BATCH, q_len=1, kv_len=PAGES // BATCH * PAGE_SIZE)
@@ -68,8 +69,8 @@ call.copy_status(word.data)  # in the order of the stream; read it when that is 
 call.synchronize()
 status: attnsmith.CallStatus = attnsmith.CallStatus(word)
 if status:
-    print(f"lengths were clamped: {status.q_len_clamped or status.kv_len_clamped}, pages do not exist: {status.page_out_of_range}, "
-          f"workspace not zeroed: {status.workspace_not_zeroed}, scales not positive: {status.scale_not_positive}")
+    print(f"lengths were clamped: {status.q_len_clamped or status.kv_len_clamped}, "
+          f"pages do not exist: {status.page_out_of_range}, workspace not zeroed: {status.workspace_not_zeroed}, scales not positive: {status.scale_not_positive}")
     call.clear_status()
 assert not call.status()  # waits for the stream
 print(f"o begins with {o.tobytes()[:2].hex()}")

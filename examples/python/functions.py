@@ -42,12 +42,13 @@ k_scale, v_scale = torch.ones(1, device="cuda"), torch.ones(1, device="cuda")
 page_table, kv_lens = torch.arange(PAGES, device="cuda", dtype=torch.int32).view(2, 32), ints(40, 7)
 angles = torch.arange(512, device="cuda")[:, None] * 10000.0 ** (-torch.arange(0, HEAD_DIM, 2, device="cuda") / HEAD_DIM)
 queries = randn(2, Q_HEADS, HEAD_DIM)
-_, status = attnsmith.append(randn(2, KV_HEADS, HEAD_DIM), randn(2, KV_HEADS, HEAD_DIM), k_cache, v_cache, q=queries, q_out=queries,
-                             page_order="NHD", slot_mapping=ints(39, 32 * PAGE_SIZE + 6), positions=ints(39, 6),
+_, status = attnsmith.append(randn(2, KV_HEADS, HEAD_DIM), randn(2, KV_HEADS, HEAD_DIM), k_cache, v_cache, q=queries,
+                             q_out=queries, page_order="NHD", slot_mapping=ints(39, 32 * PAGE_SIZE + 6), positions=ints(39, 6),
                              rope_table=torch.cat([angles.cos(), angles.sin()], dim=1).to(torch.bfloat16), k_scale=k_scale,
                              v_scale=v_scale, return_status=True)
 assert not attnsmith.CallStatus(status)
-o, lse = attnsmith.paged_attention(queries, (k_cache, v_cache), page_table, kv_lens, k_scale=k_scale, v_scale=v_scale, return_lse=True)
+o, lse = attnsmith.paged_attention(queries, (k_cache, v_cache), page_table, kv_lens, k_scale=k_scale, v_scale=v_scale,
+                                    return_lse=True)
 assert o.shape == queries.shape and lse.shape == (2, Q_HEADS)
 
 # ---- Latent attention (MLA) over pages of 576 columns, as DeepSeek-V3 decodes

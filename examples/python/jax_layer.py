@@ -40,7 +40,8 @@ o = prefill(randn(2, 128, Q_HEADS, HEAD_DIM), k, k, jnp.array([128, 77], jnp.int
 rows = randn(64, KV_HEADS, HEAD_DIM)
 o = packed(randn(64, Q_HEADS, HEAD_DIM), rows, rows, jnp.array([0, 24, 64], jnp.int32))
 cache = randn(PAGES, PAGE_SIZE, KV_HEADS, HEAD_DIM)
-o = decode(randn(2, Q_HEADS, HEAD_DIM), cache, cache, jnp.arange(PAGES, dtype=jnp.int32).reshape(2, 4), jnp.array([50, 9], jnp.int32))
+page_table = jnp.arange(PAGES, dtype=jnp.int32).reshape(2, 4)
+o = decode(randn(2, Q_HEADS, HEAD_DIM), cache, cache, page_table, jnp.array([50, 9], jnp.int32))
 print(f"o {o.shape} of {o.dtype}")
 
 # A program that jax.export has stored calls this before it runs in a process that has lowered nothing.

@@ -1,5 +1,5 @@
-"""The kernels of a model: python models.py [CONFIG] [FOLDER]. Plans them, reports what the cache in FOLDER lacks, and compiles one.
-Needs no GPU; the compile step needs NVRTC."""
+"""The kernels of a model: python models.py [CONFIG] [FOLDER]. Plans them, reports what the cache in FOLDER lacks, and compiles
+one request. Needs no GPU; the compile step needs NVRTC."""
 
 import sys
 from typing import Any, Dict, Union

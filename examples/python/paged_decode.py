@@ -1,4 +1,5 @@
-"""Decodes with torch's tensors over a paged KV cache, as an engine does: prepare, bind, capture, replay. Needs PyTorch and a GPU."""
+"""Decodes with torch's tensors over a paged KV cache, as an engine does: prepare, bind, capture, replay. Needs
+PyTorch and a GPU."""
 
 import sys
 

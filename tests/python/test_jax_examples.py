@@ -1,4 +1,5 @@
-"""The program of examples/python that needs JAX, traced without a GPU: its arguments fit, and its results have the shapes that it says."""
+"""The program of examples/python that needs JAX, traced without a GPU: its arguments fit, and its results have the
+shapes that it says."""
 
 import contextlib
 import io

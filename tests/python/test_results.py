@@ -139,7 +139,8 @@ class Schemas(unittest.TestCase):
         plan["definitions"]["kernel"]["required"].remove("warps")
         comparison = Comparison()
         comparison.compare(results.PlannedKernel, {"$ref": "#/definitions/kernel"}, plan, "kernel")
-        self.assertEqual(sorted(text.split(": ")[0] for text in comparison.found), ["kernel", "kernel", "kernel.role", "kernel.tile_q"])
+        found = sorted(text.split(": ")[0] for text in comparison.found)
+        self.assertEqual(found, ["kernel", "kernel", "kernel.role", "kernel.tile_q"])
 
 
 class Overloads(unittest.TestCase):

@@ -17,7 +17,7 @@ EXAMPLES = REPOSITORY / "examples/python"
 def without(*packages):
     """A decorator that skips a test where a package is not installed."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
-    return unittest.skipIf(missing, f"{' and '.join(missing)} is not installed; pip install -r tests/python/frameworks.lock has it")
+    return unittest.skipIf(missing, f"{' and '.join(missing)} is not installed; tests/python/frameworks.lock has it")
 
 
 class Mypy(PythonTest):
@@ -65,7 +65,7 @@ class Pyright(PythonTest):
         for file in EXAMPLES.glob("*.py"):
             (self.folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
         errors = self.errors_of("standard", *(file.name for file in EXAMPLES.glob("*.py")))
-        self.assertEqual([f"{pathlib.Path(one['file']).name}:{one['range']['start']['line'] + 1}: {one['message']}" for one in errors], [])
+        self.assertEqual([(pathlib.Path(one["file"]).name, one["range"]["start"]["line"] + 1, one["message"]) for one in errors], [])
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ class Examples(unittest.TestCase):
     def test_each_ends_as_it_should(self):
         for name, last in LAST_LINES.items():
             with self.subTest(name):
-                done = subprocess.run([sys.executable, EXAMPLES / f"{name}.py"], capture_output=True, text=True, timeout=600, check=False)
+                done = subprocess.run([sys.executable, EXAMPLES / f"{name}.py"], capture_output=True, text=True, timeout=600,
+                                      check=False)
                 if done.stderr.startswith("this example needs "):
                     self.skipTest(done.stderr.strip())
                 self.assertEqual(done.returncode, 0, done.stderr)
