@@ -23,13 +23,13 @@ def tensor(shape: Tuple[int, ...], dtype: str = "bf16", element: bytes = b"\x80\
     count = 1
     for extent in shape:
         count *= extent
-    buffer: attnsmith.Buffer = runtime.allocate(count * BYTES[dtype], device["index"])
+    buffer: attnsmith.Buffer = runtime.allocate(count * BYTES[dtype], device["device"])
     buffer.upload(element * (buffer.nbytes // len(element)))
     return buffer.array(shape, dtype)
 
 
 def of_numbers(*numbers: int) -> attnsmith.Array:
-    buffer = runtime.allocate(4 * len(numbers), device["index"])
+    buffer = runtime.allocate(4 * len(numbers), device["device"])
     buffer.upload(b"".join(number.to_bytes(4, "little", signed=True) for number in numbers))
     assert buffer.download(nbytes=4) == numbers[0].to_bytes(4, "little", signed=True)
     return buffer.array((len(numbers),), "int32")

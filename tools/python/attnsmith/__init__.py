@@ -92,7 +92,7 @@ def prewarm(requests: Requests = (), *, models: Union[Model, Iterable[Model]] = 
 
 @named
 def devices() -> List[DeviceInfo]:
-    """Returns the GPUs, as dicts of "index" (the ordinal), "name", "sm", "sm_count" and "memory_bytes". The list is empty
+    """Returns the GPUs, as dicts of "device" (the ordinal), "name", "sm", "sm_count" and "memory_bytes". The list is empty
     if there is no driver.
 
     This is Runtime.devices of the default runtime. Raises DriverError.

@@ -312,8 +312,10 @@ class ModelReport(TypedDict):
 
 
 class DeviceInfo(TypedDict):
-    """A GPU. `index` is its ordinal, `sm` its compute capability (90 is 9.0), `sm_count` the number of its multiprocessors."""
+    """A GPU. `device` is its ordinal, and so is `index`, the earlier name; `sm` is its compute capability (90 is 9.0), and
+    `sm_count` the number of its multiprocessors."""
 
+    device: int
     index: int
     name: str
     sm: int
@@ -711,6 +713,7 @@ class ErrorDetails(TypedDict, total=False):
     meaning: str
     library: str
     tried: List[str]
+    path: str
     request: Dict[str, Any]
     sm: int
     key: str

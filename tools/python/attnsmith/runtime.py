@@ -401,7 +401,7 @@ class Runtime(Closable):
         return KernelSet(self._library, out.value or 0)
 
     def devices(self) -> List[DeviceInfo]:
-        """Returns the GPUs, as dicts of "index" (the ordinal), "name", "sm", "sm_count" and "memory_bytes". The list is
+        """Returns the GPUs, as dicts of "device" (the ordinal), "name", "sm", "sm_count" and "memory_bytes". The list is
         empty if there is no driver. Raises DriverError."""
         devices: List[DeviceInfo] = self._json(self._library.functions.attnsmith_devices_json)
         return devices
