@@ -24,7 +24,7 @@ constexpr std::int64_t power_of_2(int exponent) { return std::int64_t{1} << expo
 constexpr CallStatus kQueries{kStatusQLenClamped};
 constexpr CallStatus kKeys{kStatusKvLenClamped};
 constexpr CallStatus kPages{kStatusPageOutOfRange};
-constexpr CallStatus kEverything{true, true, true};
+constexpr CallStatus kEverything{kStatusQLenClamped | kStatusKvLenClamped | kStatusPageOutOfRange};
 
 // Some of what the kernel reads of an index array, and what follows.
 struct Hostile {

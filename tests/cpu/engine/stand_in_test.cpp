@@ -220,7 +220,7 @@ TEST_CASE("where the toolchain is to be exact another's entries are left alone",
     exact.toolchain = Toolchain::exact;
     {
         const Variable newer("FAKE_NVRTC_BUILD", "99");
-        Runtime(options(temporary / "cache")).prepare(merge(64), {}, 0);
+        (void)Runtime(options(temporary / "cache")).prepare(merge(64), {}, 0);
     }
     const auto state = [](const Runtime& runtime) {
         return nlohmann::json::parse(runtime.plan_json(merge(64), {}, 90))
@@ -256,7 +256,7 @@ TEST_CASE("a cubin that the driver refuses is compiled anew, and stays for other
     const StandIn nvrtc;
     {
         const Variable newer("FAKE_NVRTC_BUILD", "99");
-        Runtime(options(temporary / "cache")).prepare(merge(64), {}, 0);
+        (void)Runtime(options(temporary / "cache")).prepare(merge(64), {}, 0);
     }
     Runtime runtime(options(temporary / "cache"));
     // It is met before single flight and under its lock, and loaded once; then the new one is.
@@ -310,7 +310,7 @@ TEST_CASE("sources are kept where somebody asks for them", "[engine][cubins]") {
     REQUIRE(files.size() == 1);
     CHECK(files[0].extension() == ".cu");
     CHECK_THAT(cache::testing::read_text(files[0]), Catch::Contains("attnsmith_merge_states"));
-    Runtime(options("")).prepare(merge(64), {}, 0);
+    (void)Runtime(options("")).prepare(merge(64), {}, 0);
     CHECK(std::distance(std::filesystem::directory_iterator(keeping.keep_source_dir), {}) == 1);
 }
 
