@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/digest/digest.hpp"
@@ -71,10 +72,13 @@ struct Statistics {
     std::vector<LayerStatistics> layers;  // the read-only ones
 };
 
+// What was done with a bad entry that was put aside.
+inline constexpr std::string_view kQuarantined = "quarantined";
+
 struct BadEntry {
     std::string path;
     std::string reason;
-    std::string action;  // "quarantined", or why it was left in place
+    std::string action;  // kQuarantined, or why it was left in place
 };
 
 struct VerifyReport {

@@ -51,7 +51,7 @@ LayerStatistics measure_layer(FileSystem& files, const Layer& layer, Trust trust
 
 std::string describe(const Result<bool>& moved_to_quarantine) {
     if (!moved_to_quarantine) return "left in place: " + moved_to_quarantine.status().message;
-    return *moved_to_quarantine ? "quarantined" : "replaced meanwhile";
+    return *moved_to_quarantine ? std::string(kQuarantined) : "replaced meanwhile";
 }
 
 bool list_order(const ListedEntry& a, const ListedEntry& b) {

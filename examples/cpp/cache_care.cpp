@@ -50,10 +50,10 @@ void look(const as::Cache& cache) {
 void ship(const as::Runtime& runtime, const std::string& folder) {
     const as::SigningKey key = as::make_signing_key(folder + "/key.pem");
     const as::Cache cache = runtime.cache();
-    const as::CacheExportReport bundle = cache.export_bundle(
-        {.file = folder + "/kernels.bundle", .sms = {kSm}, .sign_key_file = key.secret_key_file});
+    const as::CacheExportReport bundle =
+        cache.export_bundle(folder + "/kernels.bundle", {.sms = {kSm}, .sign_key_file = key.secret_key_file});
     std::cout << bundle.entries << " entries in a bundle, signed by " << bundle.signed_by << "\n";
-    const as::CacheImageReport image = cache.export_image({.oci = folder + "/image"});
+    const as::CacheImageReport image = cache.export_image(folder + "/image");
     std::cout << image.entries << " entries in an image, " << image.digest << "\n";
 
     // Another machine trusts that key alone.
@@ -78,7 +78,7 @@ void clean(const as::Runtime& runtime) {
     }
     const as::CacheGcReport collected = cache.gc({.max_bytes = 1 << 20});
     std::cout << collected.entries << " entries were too many\n";
-    std::cout << "left: " << runtime.cache_json("stat").size() << " bytes of JSON\n";
+    std::cout << "left: " << as::to_json(cache.stat()) << "\n";
     std::cout << cache.clear().entries << " entries deleted\n";
 }
 

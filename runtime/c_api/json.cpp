@@ -4,6 +4,7 @@
 #include "c_api/error.hpp"
 #include "c_api/objects.hpp"
 #include "c_api/request.hpp"
+#include "reports/cache_operations.hpp"
 
 using namespace attnsmith;
 using namespace attnsmith::c_api;
@@ -83,6 +84,6 @@ attnsmith_code attnsmith_cache(attnsmith_runtime* runtime, const char* operation
         const Runtime& of = required(runtime, "runtime").runtime;
         const std::string_view asked = required_text(operation, "operation");
         char*& result = required(json, "json");
-        result = copy_text(of.cache_json(asked, options == nullptr ? "{}" : options));
+        result = copy_text(engine::run_cache_operation(of, asked, options == nullptr ? "{}" : options));
     });
 }

@@ -22,14 +22,14 @@ std::vector<families::KernelConfig> needed_kernels(std::span<const AttentionSpec
         }
         for (int sm : sms) {
             if (!not_built.empty()) {
-                refused.push_back({i, sm, not_built});
+                refused.push_back({.spec = i, .sm = sm, .name = {}, .reason = not_built});
                 continue;
             }
             try {
                 for (const families::Candidate& one : planner::kernel_set(spec, sm, tuning).candidates)
                     kernels.insert(one.kernel);
             } catch (const Unsupported& error) {
-                refused.push_back({i, sm, error.what()});
+                refused.push_back({.spec = i, .sm = sm, .name = {}, .reason = error.what()});
             }
         }
     }

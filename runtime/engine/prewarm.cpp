@@ -11,6 +11,7 @@
 #include "attnsmith/runtime.hpp"
 #include "cubins/missing_kernel.hpp"
 #include "cubins/needed_kernels.hpp"
+#include "engine/named_specs.hpp"
 #include "engine/prewarm.hpp"
 #include "engine/runtime_impl.hpp"
 
@@ -25,21 +26,21 @@ double milliseconds_since(Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-std::string_view state_name(engine::Origin origin) {
+PrewarmState state_of(engine::Origin origin) {
     switch (origin) {
         case engine::Origin::memory:
         case engine::Origin::disk:
-            return "hit";
+            return PrewarmState::hit;
         case engine::Origin::made:
-            return "compiled";
+            return PrewarmState::compiled;
         case engine::Origin::fetched:
-            return "remote";
+            return PrewarmState::remote;
         case engine::Origin::waited:
-            return "waited";
+            return PrewarmState::waited;
         case engine::Origin::cancelled:
-            return "cancelled";
+            break;
     }
-    return "?";
+    return PrewarmState::cancelled;
 }
 
 // One run over a list of kernels by several threads.
@@ -107,10 +108,7 @@ class Prewarmer {
     PrewarmedKernel one(const families::KernelConfig& kernel) {
         const engine::KernelSource source = cubins_.source_of(kernel);
         PrewarmedKernel result{.name = kernel.name(), .sm = kernel.sm, .key = source.key.hex()};
-        if (options_.stop.stop_requested()) {
-            result.state = "cancelled";
-            return result;
-        }
+        if (options_.stop.stop_requested()) return result;
         const Clock::time_point start = Clock::now();
         try {
             bool told = false;
@@ -125,7 +123,7 @@ class Prewarmer {
                                 .stop = options_.stop,
                                 .on_miss = options_.compile ? OnMiss::compile : OnMiss::error,
                                 .urgency = cache::Urgency::background});
-            result.state = state_name(obtained.origin);
+            result.state = state_of(obtained.origin);
             if (!obtained.cubin) return result;
             result.cubin_bytes = obtained.cubin->bytes.size();
             // A full disk, say: there is nothing to show for the work.
@@ -138,12 +136,12 @@ class Prewarmer {
                 obtained.pushed || (options_.push && cubins_.push(source, *obtained.cubin, options_.stop));
             if (pushed) ++pushed_;
         } catch (const engine::CubinMissing& missing) {
-            result.state = "missing";
+            result.state = PrewarmState::missing;
             result.error = missing.passed_over().empty()
                                ? "the cache does not have it"
                                : fmt::format("{}", fmt::join(missing.passed_over(), "; "));
         } catch (const std::exception& error) {
-            result.state = "failed";
+            result.state = PrewarmState::failed;
             result.error = error.what();
         }
         result.milliseconds = milliseconds_since(start);
@@ -187,6 +185,21 @@ std::string why_not_writable(const engine::Cubins& cubins) {
     return trouble;
 }
 
+bool is_there(const PrewarmedKernel& kernel) {
+    return kernel.state == PrewarmState::hit || kernel.state == PrewarmState::remote ||
+           kernel.state == PrewarmState::compiled || kernel.state == PrewarmState::waited;
+}
+
+// Which directory or bundle has each kernel now.
+void find_directories(const engine::RuntimeImpl& runtime, std::vector<PrewarmedKernel>& kernels) {
+    for (PrewarmedKernel& kernel : kernels) {
+        const auto key = is_there(kernel) ? cache::Digest::parse(kernel.key) : std::nullopt;
+        if (!key) continue;
+        const auto found = runtime.cubins.store().candidates(*key);
+        if (!found.empty()) kernel.directory = runtime.settings.cache_dirs[found.front().layer];
+    }
+}
+
 }  // namespace
 
 std::string engine::why_nothing_can_be_stored(const cache::Statistics& statistics) {
@@ -195,39 +208,57 @@ std::string engine::why_nothing_can_be_stored(const cache::Statistics& statistic
            statistics.not_writable_because;
 }
 
-PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
-                               const PrewarmOptions& options) const {
+PrewarmReport engine::prewarm(engine::RuntimeImpl& runtime, std::span<const AttentionSpec> specs,
+                              std::span<const int> sms, const PrewarmOptions& options) {
     const Clock::time_point start = Clock::now();
     if (options.jobs < 0)
         throw InvalidRequest("jobs", std::to_string(options.jobs),
                              "a number from 1, or 0 for the number of cores");
-    if (options.push) impl().cubins.remotes().require_pushable();
-    const std::string trouble = why_not_writable(impl().cubins);
+    if (options.push) runtime.cubins.remotes().require_pushable();
+    const std::string trouble = why_not_writable(runtime.cubins);
     PrewarmReport report;
-    Prewarmer prewarmer(impl().cubins, engine::needed_kernels(specs, sms, impl().tuning, report.unsupported),
-                        options);
+    Prewarmer prewarmer(runtime.cubins,
+                        engine::needed_kernels(specs, sms, runtime.tuning, report.unsupported), options);
     prewarmer.require_means(trouble);
-    int jobs = options.jobs > 0 ? options.jobs : impl().settings.compile_threads;
+    int jobs = options.jobs > 0 ? options.jobs : runtime.settings.compile_threads;
     // Who waits for a server takes no core, and no compile slot.
-    if (!impl().cubins.remotes().empty()) jobs = std::max(jobs, cache::HttpClient::kMaxConnections);
+    if (!runtime.cubins.remotes().empty()) jobs = std::max(jobs, cache::HttpClient::kMaxConnections);
     prewarmer.run(jobs);
     report.pushed = prewarmer.pushed();
     report.kernels = std::move(prewarmer).results();
     report.total = static_cast<int>(report.kernels.size());
-    const auto count = [&](std::string_view state) {
+    const auto count = [&](PrewarmState state) {
         return static_cast<int>(
             std::count_if(report.kernels.begin(), report.kernels.end(),
                           [&](const PrewarmedKernel& kernel) { return kernel.state == state; }));
     };
-    report.hits = count("hit");
-    report.compiled = count("compiled");
-    report.remote = count("remote");
-    report.waited = count("waited");
-    report.missing = count("missing");
-    report.failed = count("failed");
-    report.cancelled = count("cancelled");
+    report.hits = count(PrewarmState::hit);
+    report.compiled = count(PrewarmState::compiled);
+    report.remote = count(PrewarmState::remote);
+    report.waited = count(PrewarmState::waited);
+    report.missing = count(PrewarmState::missing);
+    report.failed = count(PrewarmState::failed);
+    report.cancelled = count(PrewarmState::cancelled);
+    find_directories(runtime, report.kernels);
     report.seconds = milliseconds_since(start) / 1000.0;
     return report;
+}
+
+PrewarmReport Runtime::prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
+                               const PrewarmOptions& options) const {
+    return engine::prewarm(impl(), specs, sms, options);
+}
+
+PrewarmReport Runtime::prewarm(const Coverage& coverage, const std::vector<int>& sms,
+                               const PrewarmOptions& options) const {
+    const engine::NamedSpecs named = engine::named_specs(coverage);
+    PrewarmReport report = engine::prewarm(impl(), named.specs, sms, options);
+    engine::add_coverage(coverage, named, report);
+    return report;
+}
+
+bool PrewarmReport::ok() const noexcept {
+    return failed == 0 && missing == 0 && cancelled == 0 && unsupported.empty();
 }
 
 }  // namespace attnsmith

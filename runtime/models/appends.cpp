@@ -192,7 +192,7 @@ bool rotates(const KnownType& known, const LayerKind& kind, const AttentionSpec&
 }
 
 // The same layout of the cache, and of latents the same columns.
-AttentionSpec stored_as(const AttentionSpec& decode, Slots slots) {
+AttentionSpec stored_as(const AttentionSpec& decode, const ModelOptions& options) {
     AttentionSpec spec{.op = Op::append, .dtype = decode.dtype};
     spec.head_dim_qk = decode.head_dim_qk, spec.head_dim_vo = decode.head_dim_vo;
     spec.head_dim_ckv = decode.head_dim_ckv, spec.head_dim_kpe = decode.head_dim_kpe;
@@ -200,7 +200,9 @@ AttentionSpec stored_as(const AttentionSpec& decode, Slots slots) {
     spec.kv = decode.kv, spec.page_size = decode.page_size, spec.page_order = decode.page_order;
     spec.index_dtype = decode.index_dtype, spec.alignment = decode.alignment;
     spec.kv_dtype = decode.kv_dtype, spec.kv_scale = decode.kv_scale;
-    spec.slots = slots;
+    spec.slots = options.slots.value();
+    spec.q_dtype = options.q_dtype;
+    spec.check_slots = options.check_slots;
     return spec;
 }
 
@@ -230,8 +232,9 @@ std::string other_norm(ModelReader& model, const KnownType& known) {
 
 }  // namespace
 
-LayerAppend append_of(ModelReader& model, const LayerKind& kind, const AttentionSpec& decode, Slots slots) {
-    LayerAppend append{.spec = stored_as(decode, slots), .notes = {}, .refusal = {}};
+LayerAppend append_of(ModelReader& model, const LayerKind& kind, const AttentionSpec& decode,
+                      const ModelOptions& options) {
+    LayerAppend append{.spec = stored_as(decode, options), .notes = {}, .refusal = {}};
     const std::string_view type = model.model_type();
     append.refusal = remark_on(type, std::begin(kRefused), std::end(kRefused));
     if (!append.refusal.empty()) return append;
@@ -254,6 +257,7 @@ LayerAppend append_of(ModelReader& model, const LayerKind& kind, const Attention
         const bool may_say = std::ranges::find(kReadRopeInterleave, type) != std::end(kReadRopeInterleave);
         const bool in_halves = may_say && !model.boolean({"rope_interleave"}).value_or(true);
         append.spec.rope = latent && in_halves ? half : known->rope;
+        if (append.spec.rope != Rope::none) append.spec.rope_table = options.rope_table.value_or(RopeTable{});
         append.spec.rotary_dim = latent ? decode.head_dim_kpe : rotary_dim(model, *known, decode.head_dim_qk);
     }
     if (latent)

@@ -17,6 +17,7 @@ struct LayerAppend {
 
 // `decode` reads the cache that is written. A type whose rotation or norms nobody taught the reader is
 // refused by its name: no field of a config says them.
-LayerAppend append_of(ModelReader& model, const LayerKind& kind, const AttentionSpec& decode, Slots slots);
+LayerAppend append_of(ModelReader& model, const LayerKind& kind, const AttentionSpec& decode,
+                      const ModelOptions& options);
 
 }  // namespace attnsmith::problem

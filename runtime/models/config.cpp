@@ -404,7 +404,7 @@ class Planner {
     // What writes the cache that `decode` reads, where the options say how it is told the places.
     void add_append(const LayerKind& kind, const AttentionSpec& decode) {
         if (!options_.slots) return;
-        LayerAppend append = append_of(model_, kind, decode, *options_.slots);
+        LayerAppend append = append_of(model_, kind, decode, options_);
         const std::string name = kind.name + "/append";
         if (!append.refusal.empty()) return refuse(name, append.refusal);
         try {
@@ -428,6 +428,7 @@ class Planner {
 }  // namespace problem
 
 Model parse_model(std::string_view config_json, const ModelOptions& options) {
+    problem::check_append_options(options);
     problem::ModelReader model(config_json);
     Model planned = problem::Planner(model, options).plan();
     if (options.strict) {

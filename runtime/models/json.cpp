@@ -1,40 +1,48 @@
-// A model's attentions as JSON.
+// Models and coverages as JSON.
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "attnsmith/coverage.hpp"
 #include "attnsmith/spec.hpp"
+#include "problem/json_text.hpp"
+#include "problem/report/json.hpp"
+#include "problem/report/parts.hpp"
 
 namespace attnsmith {
-namespace {
+namespace problem {
 
-using Json = nlohmann::ordered_json;
-
-Json attention_json(const ModelAttention& attention) {
-    return {{"name", attention.name},
-            {"phase", attention.phase},
-            {"layers", attention.layers},
-            {"notes", attention.notes},
-            {"request", Json::parse(to_json(attention.request))}};
-}
-
-}  // namespace
-
-std::string to_json(const Model& model) {
-    Json json = {{"model_type", model.model_type},
-                 {"attentions", Json::array()},
-                 {"unsupported", Json::array()},
-                 {"warnings", Json::array()}};
-    for (const ModelAttention& attention : model.attentions) {
-        json["attentions"].push_back(attention_json(attention));
+template <>
+struct Written<AttentionRequest> {
+    static nlohmann::ordered_json write(const AttentionRequest& request) {
+        return parse_ordered_json(to_json(request)).value();
     }
-    for (const UnsupportedPart& part : model.unsupported) {
-        json["unsupported"].push_back({{"name", part.name}, {"reason", part.reason}});
-    }
-    for (const ModelWarning& warning : model.warnings) {
-        json["warnings"].push_back(
-            {{"kind", to_string(warning.kind)}, {"field", warning.field}, {"text", warning.text}});
-    }
-    return json.dump(2, ' ', false, Json::error_handler_t::replace);
-}
+};
+
+template <>
+struct ReportTable<ModelAttention> {
+    static constexpr auto fields =
+        std::tuple(field("name", &ModelAttention::name), field("phase", &ModelAttention::phase),
+                   field("layers", &ModelAttention::layers), field("notes", &ModelAttention::notes),
+                   field("request", &ModelAttention::request));
+};
+
+template <>
+struct ReportTable<Model> {
+    static constexpr auto fields =
+        std::tuple(field("model_type", &Model::model_type), field("attentions", &Model::attentions),
+                   field("unsupported", &Model::unsupported), field("warnings", &Model::warnings));
+};
+
+template <>
+struct ReportTable<Coverage> {
+    static constexpr auto fields =
+        std::tuple(field("attentions", &Coverage::attentions), field("unsupported", &Coverage::unsupported),
+                   field("warnings", &Coverage::warnings), field("skipped", &Coverage::skipped));
+};
+
+}  // namespace problem
+
+std::string to_json(const Model& model) { return problem::indented(problem::json_of(model)); }
+std::string to_json(const Coverage& coverage) { return problem::indented(problem::json_of(coverage)); }
 
 }  // namespace attnsmith

@@ -63,6 +63,18 @@ AttentionRequest request_of(const ModelOptions& options) {
     return request;
 }
 
+void check_append_options(const ModelOptions& options) {
+    if (options.slots) return;
+    for (const RequestField& field : request_fields()) {
+        if (field.option == nullptr || field.from_options != nullptr) continue;
+        const nlohmann::ordered_json value = field.option(options);
+        if (value == field.option(ModelOptions{})) continue;
+        throw InvalidRequest(std::string(field.name),
+                             value.is_string() ? value.get<std::string>() : describe(value),
+                             "nothing without slots, which asks for a model's appends");
+    }
+}
+
 ModelOptions model_options_from_json(const nlohmann::json& object) {
     ModelOptions options;
     AttentionRequest request = request_of(options);  // the fields' setters know only this

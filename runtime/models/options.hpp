@@ -21,6 +21,9 @@ std::vector<std::string_view> model_request_fields();
 // A request with what the options say and nothing else; the dtype only where they have one.
 AttentionRequest request_of(const ModelOptions& options);
 
+// Throws InvalidRequest naming an option of appends where `slots`, which asks for them, is absent.
+void check_append_options(const ModelOptions& options);
+
 // Throws InvalidRequest naming a field that is unknown, or whose value is of another type.
 ModelOptions model_options_from_json(const nlohmann::json& object);
 

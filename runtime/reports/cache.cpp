@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/held.hpp"
+#include "engine/named_specs.hpp"
 #include "engine/runtime_impl.hpp"
 #include "reports/cache_bundles.hpp"
 #include "reports/cache_directories.hpp"
@@ -68,14 +69,14 @@ CacheRemoveReport Cache::remove(std::string_view key) const {
     return report_of(report, digest, held(impl_, "Cache").directory());
 }
 
-CacheExportReport Cache::export_bundle(const CacheExportOptions& options) const {
+CacheExportReport Cache::export_bundle(const std::string& file, const CacheExportOptions& options) const {
     (void)held(impl_, "Cache").store();
-    return engine::export_bundle(*held(impl_, "Cache").runtime, options);
+    return engine::export_bundle(*held(impl_, "Cache").runtime, file, options);
 }
 
-CacheImageReport Cache::export_image(const CacheImageOptions& options) const {
+CacheImageReport Cache::export_image(const std::string& directory, const CacheImageOptions& options) const {
     (void)held(impl_, "Cache").store();
-    return engine::export_image(*held(impl_, "Cache").runtime, options);
+    return engine::export_image(*held(impl_, "Cache").runtime, directory, options);
 }
 
 CacheImportReport Cache::import_bundle(const std::string& file) const {
@@ -90,16 +91,26 @@ CachePushReport Cache::push(const CachePushOptions& options) const {
 CacheExplanations Cache::explain(std::string_view key) const {
     engine::KernelList stored = engine::list_kernels(held(impl_, "Cache").store());
     engine::Explanation one = engine::explain_key(held(impl_, "Cache").store(), key, stored);
-    return report_of({{std::move(one)}, std::move(stored.unreadable)}, {},
+    return report_of({{std::move(one)}, std::move(stored.unreadable)},
                      held(impl_, "Cache").store().options());
 }
 
 CacheExplanations Cache::explain(std::span<const AttentionSpec> specs, std::span<const int> sms) const {
     const cache::Store& store = held(impl_, "Cache").store();
     if (sms.empty()) throw InvalidRequest("sms", "nothing", "compute capabilities");
-    std::vector<PrewarmRefusal> unserved;
-    const engine::Explained explained = engine::explain(*held(impl_, "Cache").runtime, specs, sms, unserved);
-    return report_of(explained, std::move(unserved), store.options());
+    std::vector<PrewarmRefusal> unsupported;
+    const engine::Explained explained =
+        engine::explain(*held(impl_, "Cache").runtime, specs, sms, unsupported);
+    CacheExplanations report = report_of(explained, store.options());
+    report.unsupported = std::move(unsupported);
+    return report;
+}
+
+CacheExplanations Cache::explain(const Coverage& coverage, const std::vector<int>& sms) const {
+    const engine::NamedSpecs named = engine::named_specs(coverage);
+    CacheExplanations report = explain(named.specs, sms);
+    engine::add_coverage(coverage, named, report);
+    return report;
 }
 
 }  // namespace attnsmith

@@ -39,7 +39,7 @@ Report conclude(const RuntimeImpl& runtime, const Stored& stored, const Selectio
             stored.unreadable.empty() ? std::string() : "; " + unreadable_text(stored.unreadable)));
     }
     report.missing = selection.missing({stored.keys.begin(), stored.keys.end()}).size();
-    report.unserved = selection.unserved();
+    selection.tell_unsupported(report);
     return report;
 }
 
@@ -87,7 +87,6 @@ constexpr const char* kImageDirectory = "the name of a directory";
 
 CacheImageOptions parse_image_options(const nlohmann::json& object) {
     CacheImageOptions image;
-    image.oci = parse_path(object, "oci", kImageDirectory);
     if (const auto tag = object.find("tag"); tag != object.end()) {
         if (!tag->is_string()) throw InvalidRequest("tag", problem::describe(*tag), "a text");
         image.tag = tag->get<std::string>();
@@ -103,33 +102,35 @@ Coverage parse_model_coverage(const nlohmann::json& config, const std::string& o
 
 }  // namespace
 
-CacheExportReport export_bundle(RuntimeImpl& runtime, const CacheExportOptions& options) {
-    if (options.file.empty()) throw InvalidRequest("file", "nothing", "the name of a file");
-    const Selection selection(runtime, options.sms, options.specs);
+CacheExportReport export_bundle(RuntimeImpl& runtime, const std::string& file,
+                                const CacheExportOptions& options) {
+    if (file.empty()) throw InvalidRequest("file", "nothing", "the name of a file");
+    const Selection selection(runtime, options.sms, options.specs, options.coverage);
     const std::optional<cache::SecretKey> key = sign_key_of(runtime, options);
     const cache::Result<cache::ExportReport> report = runtime.cubins.store().export_bundle(
-        options.file, [&](const cache::ListedEntry& entry) { return selection.wants(entry); }, options.stop,
+        file, [&](const cache::ListedEntry& entry) { return selection.wants(entry); }, options.stop,
         key ? &*key : nullptr);
-    if (!report) throw CacheError("the export failed: " + report.status().to_string(), options.file);
+    if (!report) throw CacheError("the export failed: " + report.status().to_string(), file);
     return conclude(runtime, *report, selection, report_of(*report));
 }
 
-CacheImageReport export_image(RuntimeImpl& runtime, const CacheImageOptions& options) {
-    if (options.oci.empty()) throw InvalidRequest("oci", "nothing", kImageDirectory);
+CacheImageReport export_image(RuntimeImpl& runtime, const std::string& directory,
+                              const CacheImageOptions& options) {
+    if (directory.empty()) throw InvalidRequest("directory", "nothing", kImageDirectory);
     if (!cache::oci::is_tag(options.tag)) {
         throw InvalidRequest("tag", problem::quote(options.tag),
                              "up to 128 letters, digits, '_', '.' and '-', the first of which is neither '.' "
                              "nor '-'");
     }
-    const Selection selection(runtime, options.sms, options.specs);
-    const cache::ImageOptions image{.directory = options.oci,
+    const Selection selection(runtime, options.sms, options.specs, options.coverage);
+    const cache::ImageOptions image{.directory = directory,
                                     .tag = options.tag,
                                     .architecture = kArchitecture,
                                     .environment = {cache_dirs_in_image()},
                                     .describe = labels_of};
     const cache::Result<cache::ImageReport> report = runtime.cubins.store().export_image(
         image, [&](const cache::ListedEntry& entry) { return selection.wants(entry); }, options.stop);
-    if (!report) throw CacheError("the export failed: " + report.status().to_string(), options.oci);
+    if (!report) throw CacheError("the export failed: " + report.status().to_string(), directory);
     return conclude(runtime, *report, selection, report_of(*report, options.tag));
 }
 
@@ -149,9 +150,8 @@ ParsedSelection parse_selection(const nlohmann::json& object) {
     const auto model = object.find("model");
     const auto model_options = object.find("model_options");
     if (model != object.end()) {
-        parsed.model = parse_model_coverage(
+        parsed.coverage = parse_model_coverage(
             *model, model_options == object.end() ? "{}" : problem::one_line(*model_options));
-        parsed.specs = parsed.model->specs();
     } else if (model_options != object.end()) {
         throw InvalidRequest("model_options", "given without a model", "\"model\" beside it");
     }
@@ -166,17 +166,17 @@ ParsedExport parse_export_options(const nlohmann::json& object) {
                              "the name of a file, or \"oci\" instead, the name of an image's directory");
     }
     ParsedSelection selection = parse_selection(object);
-    parsed.options.sms = std::move(selection.sms);
-    parsed.options.specs = std::move(selection.specs);
-    parsed.model = std::move(selection.model);
     if (to_image) {
+        parsed.place = parse_path(object, "oci", kImageDirectory);
         parsed.image = parse_image_options(object);
-        parsed.image->sms = parsed.options.sms;
-        parsed.image->specs = parsed.options.specs;
+        parsed.image->sms = std::move(selection.sms);
+        parsed.image->coverage = std::move(selection.coverage);
         return parsed;
     }
     if (object.contains("tag")) throw InvalidRequest("tag", "given with a file", "\"oci\" beside it");
-    parsed.options.file = parse_file(object);
+    parsed.place = parse_file(object);
+    parsed.options.sms = std::move(selection.sms);
+    parsed.options.coverage = std::move(selection.coverage);
     return parsed;
 }
 

@@ -1,5 +1,5 @@
 // Export to a bundle or an image, and import of a bundle: `attnsmith cache export` and `import`, and the
-// operations of these names of Runtime::cache_json.
+// operations of these names of attnsmith_cache().
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,22 @@ namespace attnsmith::engine {
 // Which kernels of the cache are asked for.
 struct ParsedSelection {
     std::vector<int> sms{};
-    std::optional<std::vector<AttentionSpec>> specs{};
-    std::optional<Coverage> model{};  // that the specs are of: what its reader warns of is told
+    std::optional<Coverage> coverage{};  // of a model
 };
 
 // What an export was asked for.
 struct ParsedExport {
+    std::string place{};                       // the bundle's file, or the image's directory
     CacheExportOptions options{};              // to a bundle, unless there is an `image`
     std::optional<CacheImageOptions> image{};  // with the same selection
-    std::optional<Coverage> model{};           // that the specs are of: what its reader warns of is told
 };
 
 // Throws CacheError where the file cannot be written or there is nothing to put into it.
-CacheExportReport export_bundle(RuntimeImpl& runtime, const CacheExportOptions& options);
+CacheExportReport export_bundle(RuntimeImpl& runtime, const std::string& file,
+                                const CacheExportOptions& options);
 // The same of an image's directory; InvalidRequest for its tag.
-CacheImageReport export_image(RuntimeImpl& runtime, const CacheImageOptions& options);
+CacheImageReport export_image(RuntimeImpl& runtime, const std::string& directory,
+                              const CacheImageOptions& options);
 // Throws CacheError where the bundle is not sound (nothing is published then) or cannot be stored.
 CacheImportReport import_bundle(const cache::Store& store, const std::string& file);
 

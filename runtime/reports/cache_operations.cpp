@@ -1,4 +1,5 @@
-// The operations of Runtime::cache_json, by their names.
+#include "reports/cache_operations.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,17 +12,15 @@
 #include "problem/json_text.hpp"
 #include "problem/vocabulary.hpp"
 #include "reports/cache_bundles.hpp"
-#include "reports/cache_json.hpp"
-#include "reports/cache_operations.hpp"
+#include "reports/cache_directories.hpp"
+#include "reports/report_json.hpp"
 
 namespace attnsmith::engine {
-
-using Json = nlohmann::ordered_json;
 
 namespace {
 
 // What operations take: a runtime, and options that have no other fields than the operation's.
-Json run_ls(const Runtime& runtime, const nlohmann::json&) { return to_json(runtime.cache().list()); }
+std::string run_ls(const Runtime& runtime, const nlohmann::json&) { return to_json(runtime.cache().list()); }
 
 std::string text_option(const nlohmann::json& options, const char* name) {
     const nlohmann::json& given = options.at(name);
@@ -29,7 +28,7 @@ std::string text_option(const nlohmann::json& options, const char* name) {
     return given.get<std::string>();
 }
 
-Json run_explain(const Runtime& runtime, const nlohmann::json& options) {
+std::string run_explain(const Runtime& runtime, const nlohmann::json& options) {
     const bool key = options.contains("key"), request = options.contains("request");
     if (key == request)
         throw InvalidRequest("key", key ? "a key and a request" : "nothing",
@@ -38,15 +37,19 @@ Json run_explain(const Runtime& runtime, const nlohmann::json& options) {
     const AttentionRequest asked = parse_request(problem::one_line(options.at("request")));
     if (asked.sm.empty()) throw InvalidRequest("request.sm", "nothing", "compute capabilities");
     const CacheExplanations explained = runtime.cache().explain({&asked.spec, 1}, asked.sm);
-    if (!explained.unserved.empty()) throw Unsupported(explained.unserved.front().reason, {});
+    if (!explained.unsupported.empty()) throw Unsupported(explained.unsupported.front().reason, {});
     return to_json(explained);
 }
 
-Json run_stat(const Runtime& runtime, const nlohmann::json&) { return to_json(runtime.cache().stat()); }
+std::string run_stat(const Runtime& runtime, const nlohmann::json&) {
+    return to_json(runtime.cache().stat());
+}
 
-Json run_verify(const Runtime& runtime, const nlohmann::json&) { return to_json(runtime.cache().verify()); }
+std::string run_verify(const Runtime& runtime, const nlohmann::json&) {
+    return to_json(runtime.cache().verify());
+}
 
-Json run_gc(const Runtime& runtime, const nlohmann::json& options) {
+std::string run_gc(const Runtime& runtime, const nlohmann::json& options) {
     CacheGcOptions limit;
     if (const auto given = options.find("max_bytes"); given != options.end()) {
         if (!given->is_number_unsigned())
@@ -56,44 +59,35 @@ Json run_gc(const Runtime& runtime, const nlohmann::json& options) {
     return to_json(runtime.cache().gc(limit));
 }
 
-Json run_clear(const Runtime& runtime, const nlohmann::json&) { return to_json(runtime.cache().clear()); }
+std::string run_clear(const Runtime& runtime, const nlohmann::json&) {
+    return to_json(runtime.cache().clear());
+}
 
-Json run_rm(const Runtime& runtime, const nlohmann::json& options) {
+std::string run_rm(const Runtime& runtime, const nlohmann::json& options) {
     if (!options.contains("key"))
         throw InvalidRequest("key", "nothing", "the key of an entry, or how it begins");
     return to_json(runtime.cache().remove(text_option(options, "key")));
 }
 
-Json run_dir(const Runtime& runtime, const nlohmann::json&) { return dir_json(impl_of(runtime).settings); }
-
-// What the reader of a model's config warns of.
-void tell_of_model(const std::optional<Coverage>& model, Json& json) {
-    if (!model) return;
-    const Json told = Json::parse(to_json(*model));
-    json["unsupported"] = told["unsupported"];
-    json["skipped_combinations"] = told["skipped"];
-    json["warnings"] = told["warnings"];
+std::string run_dir(const Runtime& runtime, const nlohmann::json&) {
+    return places_json(impl_of(runtime).settings);
 }
 
-Json run_export(const Runtime& runtime, const nlohmann::json& options) {
+std::string run_export(const Runtime& runtime, const nlohmann::json& options) {
     const ParsedExport parsed = parse_export_options(options);
-    Json json = parsed.image ? to_json(runtime.cache().export_image(*parsed.image))
-                             : to_json(runtime.cache().export_bundle(parsed.options));
-    tell_of_model(parsed.model, json);
-    return json;
+    if (parsed.image) return to_json(runtime.cache().export_image(parsed.place, *parsed.image));
+    return to_json(runtime.cache().export_bundle(parsed.place, parsed.options));
 }
 
-Json run_push(const Runtime& runtime, const nlohmann::json& options) {
+std::string run_push(const Runtime& runtime, const nlohmann::json& options) {
     ParsedSelection selection = parse_selection(options);
     CachePushOptions push;
     push.sms = std::move(selection.sms);
-    push.specs = std::move(selection.specs);
-    Json json = to_json(runtime.cache().push(push));
-    tell_of_model(selection.model, json);
-    return json;
+    push.coverage = std::move(selection.coverage);
+    return to_json(runtime.cache().push(push));
 }
 
-Json run_import(const Runtime& runtime, const nlohmann::json& options) {
+std::string run_import(const Runtime& runtime, const nlohmann::json& options) {
     return to_json(runtime.cache().import_bundle(parse_import_file(options)));
 }
 
@@ -107,7 +101,7 @@ constexpr std::string_view kPushOptions[] = {"sm", "model", "model_options"};
 struct Operation {
     std::string_view name;
     std::span<const std::string_view> options;
-    Json (*run)(const Runtime& runtime, const nlohmann::json& options);
+    std::string (*run)(const Runtime& runtime, const nlohmann::json& options);
 };
 
 constexpr Operation kOperations[] = {{"ls", {}, run_ls},
@@ -146,7 +140,9 @@ std::vector<std::string_view> cache_operations() {
     return names;
 }
 
-Json run_cache_operation(const Runtime& runtime, std::string_view operation, std::string_view options) {
+std::string run_cache_operation(const Runtime& runtime, std::string_view operation,
+                                std::string_view options) {
+    require_directories(impl_of(runtime).settings, "give cache_dirs");
     const Operation& known = find_operation(operation);
     const nlohmann::json object = problem::parse_json_object(options, {.what = "options"});
     refuse_unknown_options(known, object);

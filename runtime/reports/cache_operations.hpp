@@ -1,7 +1,7 @@
-// The operations of Runtime::cache_json.
+// The cache's operations by their names, as the C ABI has them (attnsmith_cache()).
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,8 +13,8 @@ namespace attnsmith::engine {
 std::vector<std::string_view> cache_operations();
 
 // Does an operation by its name. `options` is a JSON object with the operation's options. Throws
-// InvalidRequest for another operation or option, and what the operation throws.
-nlohmann::ordered_json run_cache_operation(const Runtime& runtime, std::string_view operation,
-                                           std::string_view options);
+// InvalidRequest for another operation or option, CacheError where there is no directory, and what the
+// operation throws. Returns the JSON that `attnsmith cache OPERATION --json` prints.
+std::string run_cache_operation(const Runtime& runtime, std::string_view operation, std::string_view options);
 
 }  // namespace attnsmith::engine

@@ -10,6 +10,7 @@
 #include <exception>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -65,24 +66,24 @@ class Pusher {
     void report_to(CachePushReport& report) && {
         for (Outcome& outcome : outcomes_) {
             std::ranges::move(outcome.bad, std::back_inserter(report.bad));
-            report.skipped += outcome.skipped;
-            if (outcome.entry.state.empty()) continue;
-            const CachePushedEntry& entry = report.entries.emplace_back(std::move(outcome.entry));
-            if (entry.state == "pushed") {
+            report.other_format += outcome.other_format;
+            if (!outcome.entry) continue;
+            const CachePushedEntry& entry = report.entries.emplace_back(*std::move(outcome.entry));
+            if (entry.state == PushState::pushed) {
                 ++report.pushed;
                 report.bytes += entry.bytes;
             }
-            if (entry.state == "present") ++report.present;
-            if (entry.state == "failed") ++report.failed;
-            if (entry.state == "cancelled") ++report.cancelled;
+            if (entry.state == PushState::present) ++report.present;
+            if (entry.state == PushState::failed) ++report.failed;
+            if (entry.state == PushState::cancelled) ++report.cancelled;
         }
     }
 
   private:
     struct Outcome {
-        CachePushedEntry entry{};  // without a state where none of the same was sound
+        std::optional<CachePushedEntry> entry{};  // absent where none of the same was sound
         std::vector<CacheBadEntry> bad{};
-        std::uint64_t skipped = 0;
+        std::uint64_t other_format = 0;
     };
 
     void work() {
@@ -91,9 +92,9 @@ class Pusher {
                 outcomes_[i] = push_first_sound(entries_[i]);
                 const std::lock_guard lock(progress_mutex_);
                 ++done_;
-                const CachePushedEntry& entry = outcomes_[i].entry;
-                if (options_.progress && !failure_ && !entry.state.empty())
-                    options_.progress(entry, done_, static_cast<int>(entries_.size()));
+                const std::optional<CachePushedEntry>& entry = outcomes_[i].entry;
+                if (options_.progress && !failure_ && entry)
+                    options_.progress(*entry, done_, static_cast<int>(entries_.size()));
             }
         } catch (...) {
             next_ = entries_.size();  // the others finish what they are at
@@ -106,29 +107,31 @@ class Pusher {
         Outcome outcome;
         for (const KernelEntry& kernel : same) {
             const cache::ListedEntry& listed = kernel.entry;
-            outcome.entry = {.name = kernel.name,
-                             .sm = kernel.sm,
-                             .key = listed.key.hex(),
-                             .toolchain = listed.version.to_string(),
-                             .bytes = listed.bytes,
-                             .state = {},
-                             .error = {}};
+            CachePushedEntry pushed{.name = kernel.name,
+                                    .sm = kernel.sm,
+                                    .key = listed.key.hex(),
+                                    .toolchain = listed.version.to_string(),
+                                    .bytes = listed.bytes};
+            outcome.entry.reset();
             if (options_.stop.stop_requested()) {
-                outcome.entry.state = "cancelled";
+                outcome.entry = std::move(pushed);
                 return outcome;
             }
             const auto entry = cubins_.store().read_for_export(listed);
             if (entry) {
-                push(listed, *entry, outcome.entry);
+                push(listed, *entry, pushed);
+                outcome.entry = std::move(pushed);
                 return outcome;
             }
             const cache::Status status = entry.status();
-            if (cache::is_absence(status))
-                outcome.entry.state = "gone";
-            else if (status.error_number == EPROTONOSUPPORT)
-                ++outcome.skipped;
-            else
-                outcome.bad.push_back({listed.path, status.message, "left out"});
+            if (cache::is_absence(status)) {
+                pushed.state = PushState::gone;
+                outcome.entry = std::move(pushed);
+            } else if (status.error_number == EPROTONOSUPPORT) {
+                ++outcome.other_format;
+            } else {
+                outcome.bad.push_back({.path = listed.path, .reason = status.message, .action = "left out"});
+            }
         }
         return outcome;
     }
@@ -136,9 +139,9 @@ class Pusher {
     void push(const cache::ListedEntry& listed, const cache::Entry& entry, CachePushedEntry& pushed) const {
         try {
             const bool is_new = cubins_.remotes().push(listed.key, listed.version, entry, options_.stop);
-            pushed.state = is_new ? "pushed" : "present";
+            pushed.state = is_new ? PushState::pushed : PushState::present;
         } catch (const CacheError& error) {
-            pushed.state = options_.stop.stop_requested() ? "cancelled" : "failed";
+            pushed.state = options_.stop.stop_requested() ? PushState::cancelled : PushState::failed;
             pushed.error = error.what();
         }
     }
@@ -156,7 +159,7 @@ class Pusher {
 std::vector<CacheMissingKernel> missing_of(const Selection& selection, const CachePushReport& report) {
     std::set<cache::Digest> found;
     for (const CachePushedEntry& entry : report.entries) {
-        if (entry.state != "gone") found.insert(cache::Digest::parse(entry.key).value());
+        if (entry.state != PushState::gone) found.insert(cache::Digest::parse(entry.key).value());
     }
     std::vector<CacheMissingKernel> missing;
     for (const auto& [key, kernel] : selection.missing(found))
@@ -170,7 +173,7 @@ CachePushReport push_entries(const RuntimeImpl& runtime, const CachePushOptions&
     const auto start = std::chrono::steady_clock::now();
     const Cubins& cubins = runtime.cubins;
     cubins.remotes().require_pushable();
-    const Selection selection(runtime, options.sms, options.specs);
+    const Selection selection(runtime, options.sms, options.specs, options.coverage);
     cache::Listing listing = cubins.store().list_for_export(
         [&](const cache::ListedEntry& entry) { return selection.wants(entry); });
     // What the specs need is missing by name; without them, there is nothing to name.
@@ -184,7 +187,7 @@ CachePushReport push_entries(const RuntimeImpl& runtime, const CachePushOptions&
     report.remotes = cubins.remotes().names();
     report.signed_by = cubins.remotes().signs_as();
     report.unreadable = report_of(listing.unreadable);
-    report.unserved = selection.unserved();
+    selection.tell_unsupported(report);
     Pusher pusher(cubins, by_name(kernels_of(std::move(listing.entries))), options);
     pusher.run();
     std::move(pusher).report_to(report);

@@ -48,7 +48,8 @@ CacheCounters report_of(const cache::CounterTotals& totals) {
 
 std::vector<CacheBadEntry> report_of(std::span<const cache::BadEntry> bad) {
     std::vector<CacheBadEntry> entries;
-    for (const auto& [path, reason, action] : bad) entries.push_back({path, reason, action});
+    for (const auto& [path, reason, action] : bad)
+        entries.push_back({path, reason, action == cache::kQuarantined, action});
     return entries;
 }
 
@@ -68,9 +69,10 @@ CacheExplanation report_of(const Explanation& one) {
                                  .key = one.key.hex(),
                                  .hit = one.hit,
                                  .fields = {},
-                                 .entries = report_of(std::span(one.entries)),
-                                 .faults = one.faults,
+                                 .entries = {},
                                  .nearest = {}};
+    for (std::size_t i = 0; i < one.entries.size(); ++i)
+        explanation.entries.push_back({report_of(one.entries[i]), one.faults[i]});
     for (const auto& [label, value] : one.fields) explanation.fields.push_back({label, value});
     if (one.nearest) {
         explanation.nearest.emplace().entry = report_of(one.nearest->kernel);
@@ -100,12 +102,13 @@ CacheStatistics report_of(const cache::Statistics& statistics) {
                            .entries = statistics.entries,
                            .bytes = statistics.bytes,
                            .allocated_bytes = statistics.allocated_bytes,
-                           .max_bytes = statistics.max_bytes,
+                           .max_bytes = {},
                            .quarantined = statistics.quarantined,
                            .staging = statistics.staging,
                            .counters = report_of(statistics.counters),
                            .layers = {},
                            .unreadable = report_of(statistics.unreadable)};
+    if (statistics.max_bytes != 0) report.max_bytes = statistics.max_bytes;
     for (const cache::LayerStatistics& layer : statistics.layers) report.layers.push_back(report_of(layer));
     return report;
 }
@@ -114,7 +117,7 @@ CacheVerification report_of(const cache::VerifyReport& report, const std::string
     return {.directory = directory,
             .checked = report.checked,
             .unusable = report.unusable,
-            .skipped = report.skipped,
+            .other_format = report.skipped,
             .stale_staging_removed = report.stale_staging_removed,
             .bad = report_of(report.bad)};
 }
@@ -128,6 +131,7 @@ CacheGcReport report_of(const cache::EvictionReport& report, const std::string& 
                          .allocated_bytes = report.bytes,
                          .max_bytes = report.limit,
                          .kept = {}};
+    if (result.max_bytes == kNoLimit) result.max_bytes.reset();
     if (report.kept) result.kept = {report.kept->entries, report.kept->bytes};
     return result;
 }
@@ -156,26 +160,30 @@ CacheExportReport report_of(const cache::ExportReport& report) {
     return {.file = report.file,
             .entries = report.entries,
             .bytes = report.bytes,
-            .skipped = report.skipped,
+            .other_format = report.skipped,
             .missing = 0,
             .bad = report_of(report.bad),
             .unreadable = report_of(report.unreadable),
-            .unserved = {},
+            .unsupported = {},
+            .skipped = {},
+            .warnings = {},
             .signature_file = report.signature_file,
             .signed_by = report.signed_by};
 }
 
 CacheImageReport report_of(const cache::ImageReport& report, const std::string& tag) {
-    return {.oci = report.directory,
+    return {.directory = report.directory,
             .tag = tag,
             .digest = "sha256:" + report.manifest.hex(),
             .entries = report.entries,
             .bytes = report.bytes,
-            .skipped = report.skipped,
+            .other_format = report.skipped,
             .missing = 0,
             .bad = report_of(report.bad),
             .unreadable = report_of(report.unreadable),
-            .unserved = {}};
+            .unsupported = {},
+            .skipped = {},
+            .warnings = {}};
 }
 
 CacheImportReport report_of(const cache::ImportReport& report, const std::string& directory) {
@@ -188,12 +196,13 @@ CacheImportReport report_of(const cache::ImportReport& report, const std::string
             .signed_by = report.signed_by};
 }
 
-CacheExplanations report_of(const Explained& explained, std::vector<PrewarmRefusal> unserved,
-                            const cache::Options& options) {
+CacheExplanations report_of(const Explained& explained, const cache::Options& options) {
     CacheExplanations report{.directories = directories_of(options),
                              .kernels = {},
                              .unreadable = report_of(explained.unreadable),
-                             .unserved = std::move(unserved)};
+                             .unsupported = {},
+                             .skipped = {},
+                             .warnings = {}};
     for (const Explanation& one : explained.kernels) report.kernels.push_back(report_of(one));
     return report;
 }

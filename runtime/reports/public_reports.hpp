@@ -25,7 +25,6 @@ CacheRemoveReport report_of(const cache::RemoveReport& report, const cache::Dige
 CacheExportReport report_of(const cache::ExportReport& report);
 CacheImageReport report_of(const cache::ImageReport& report, const std::string& tag);
 CacheImportReport report_of(const cache::ImportReport& report, const std::string& directory);
-CacheExplanations report_of(const Explained& explained, std::vector<PrewarmRefusal> unserved,
-                            const cache::Options& options);
+CacheExplanations report_of(const Explained& explained, const cache::Options& options);
 
 }  // namespace attnsmith::engine

@@ -24,12 +24,16 @@ std::vector<int> sms_of(const std::vector<KernelEntry>& kernels) {
 }  // namespace
 
 Selection::Selection(const RuntimeImpl& runtime, const std::vector<int>& sms,
-                     const std::optional<std::vector<AttentionSpec>>& specs)
-    : sms_(sms), by_specs_(specs.has_value()) {
+                     const std::optional<std::vector<AttentionSpec>>& specs,
+                     const std::optional<Coverage>& coverage)
+    : sms_(sms), by_specs_(specs || coverage), coverage_(coverage ? &*coverage : nullptr) {
     for (const int sm : sms) (void)families::traits_of(sm);
-    if (!specs) return;
+    if (specs && coverage) throw InvalidRequest("coverage", "given beside specs", "one of the two");
+    if (!by_specs_) return;
+    if (coverage) named_ = named_specs(*coverage);
     const std::vector<int> asked = sms.empty() ? sms_of(list_kernels(runtime.cubins.store()).kernels) : sms;
-    for (const families::KernelConfig& kernel : needed_kernels(*specs, asked, runtime.tuning, unserved_))
+    for (const families::KernelConfig& kernel :
+         needed_kernels(specs ? *specs : named_.specs, asked, runtime.tuning, not_served_))
         needed_.emplace(runtime.cubins.source_of(kernel).key, NeededKernel{kernel.name(), kernel.sm});
 }
 
@@ -56,10 +60,6 @@ std::map<cache::Digest, NeededKernel> Selection::missing(const std::set<cache::D
         if (!found.contains(key) && expected.contains(kernel.sm)) missing.emplace(key, kernel);
     }
     return missing;
-}
-
-std::vector<PrewarmRefusal> Selection::unserved() const {
-    return sms_.empty() ? std::vector<PrewarmRefusal>() : unserved_;
 }
 
 }  // namespace attnsmith::engine

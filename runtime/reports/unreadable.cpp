@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 namespace attnsmith::engine {
 
 std::vector<CacheUnreadable> report_of(std::span<const cache::Status> unreadable) {
@@ -21,12 +19,6 @@ std::string unreadable_text(std::span<const CacheUnreadable> unreadable) {
 
 std::string unreadable_text(std::span<const cache::Status> unreadable) {
     return unreadable_text(report_of(unreadable));
-}
-
-nlohmann::ordered_json unreadable_json(std::span<const CacheUnreadable> unreadable) {
-    auto json = nlohmann::ordered_json::array();
-    for (const auto& [path, reason] : unreadable) json.push_back({{"path", path}, {"reason", reason}});
-    return json;
 }
 
 }  // namespace attnsmith::engine

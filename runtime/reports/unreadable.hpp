@@ -1,7 +1,6 @@
-// What of the cache could not be read, in words and as JSON.
+// What of the cache could not be read, in words.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,8 +16,5 @@ std::vector<CacheUnreadable> report_of(std::span<const cache::Status> unreadable
 // The first of what could not be read, and how many more there are. REQUIRES: not empty.
 std::string unreadable_text(std::span<const cache::Status> unreadable);
 std::string unreadable_text(std::span<const CacheUnreadable> unreadable);
-
-// [{"path", "reason"}]
-nlohmann::ordered_json unreadable_json(std::span<const CacheUnreadable> unreadable);
 
 }  // namespace attnsmith::engine

@@ -219,7 +219,7 @@ void settle_remotes(Settings& settings, const Environment& environment) {
 
 void settle_cache(const RuntimeOptions& options, const Environment& environment, Settings& settings) {
     settings.cache_trust = settle_trust(options.cache_trust);
-    settings.cache_max_bytes = options.cache_max_bytes;
+    settings.cache_max_bytes = options.cache_max_bytes == kNoLimit ? 0 : options.cache_max_bytes;
     settings.cache_source = options.cache_source;
     settings.exact_toolchain = is_exact(options.toolchain);
     if (!options.use_cache) {

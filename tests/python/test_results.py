@@ -14,11 +14,12 @@ from attnsmith._adapters.served import Served
 
 SCHEMAS = {text["$id"]: text for text in (json.loads(file.read_text(encoding="utf-8"))
                                            for file in sorted((REPOSITORY / "runtime/schemas").glob("*.schema.json")))}
-# What Python's results have that the schema leaves open, or that the library and the command say otherwise.
+# Python names what the C API gives the place of.
+NAMED = SCHEMAS["urn:attnsmith:reports/1"]["definitions"]["unsupported"]["items"]
+NAMED["required"] = ["name", "reason"]
+del NAMED["properties"]["spec"]
+# What the library and the command say otherwise than Python.
 OF_PYTHON = {
-    "urn:attnsmith:prewarm/1": lambda schema: {
-        **schema, "required": [*schema["required"], "skipped", "warnings"],
-        "properties": {**schema["properties"], "unsupported": SCHEMAS["urn:attnsmith:plans/1"]["properties"]["unsupported"]}},
     # An error of the C API: no report, and no exit code.
     "urn:attnsmith:error/1": lambda schema: {
         **schema, "required": [],

@@ -101,8 +101,8 @@ class Table(PythonTest):
         for name, annotation in typing.get_type_hints(words.RequestChoices).items():
             listed = any(typing.get_origin(kind) is collections.abc.Collection for kind in members(annotation))
             given = {**SMALL, "kv": "paged", "page_size": 16}
-            if name == "slots":
-                given["op"] = "append"
+            if name in ("slots", "rope_table", "q_dtype", "check_slots"):
+                given.update(op="append", rope="half")
             value = attnsmith.plan(**given, sm=90)["request"].get(name, 64)
             given.pop("head_dim" if name.startswith("head_dim") else name, None)
             if name.startswith("head_dim_"):

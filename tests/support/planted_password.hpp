@@ -7,7 +7,6 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,8 +15,8 @@
 #include "cache/remote/address.hpp"
 #include "cache/remote/http.hpp"
 #include "cubins/remotes.hpp"
-#include "reports/cache_json.hpp"
 #include "reports/remote_health.hpp"
+#include "reports/report_json.hpp"
 #include "settings/environment.hpp"
 
 namespace attnsmith::test {
@@ -138,7 +137,7 @@ inline void describe(const engine::Settings& read, Said& said) {
             health.address + "\n" + health.opened.to_string() + "\n" + health.reached.to_string() + "\n";
         if (health.written) said.text += health.written->to_string() + "\n";
     }
-    said.text += engine::dir_json(settings).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    said.text += engine::places_json(settings);
     for (const std::string& warning : settings.http.warnings) said.text += warning + "\n";
     said.hosts = client->hosts;
 }

@@ -54,7 +54,7 @@ void fill_cache(const std::string& directory, std::vector<AttentionSpec> specs, 
         options.cache_dirs = {directory};
         const std::vector<int> sms = {sm};
         for (const PrewarmedKernel& kernel : Runtime(options).prewarm(specs, sms).kernels) {
-            if (kernel.state == "failed") throw Error(kernel.name + ": " + kernel.error);
+            if (kernel.state == PrewarmState::failed) throw Error(kernel.name + ": " + kernel.error);
         }
         return std::string();
     });

@@ -390,16 +390,17 @@ attnsmith_request_json(const attnsmith_spec* spec, const attnsmith_sizes* sizes,
  * "phase", "layers", "notes", "request": {...}}], "unsupported": [{"name", "reason"}], "warnings": [{"kind",
  * "field", "text"}]}. A warning's kind is "unknown_type", "unread_field", "not_planned" or "approximated".
  * `options` is NULL or a JSON object with any of dtype, lse, kv, page_size, page_order, index_dtype,
- * alignment, o_dtype, kv_dtype, kv_scale, precision, consistency, slots, batch, q_len, kv_len,
- * tensor_parallel and strict. With "strict": true an unsupported part or a warning gives
- * ATTNSMITH_CODE_UNSUPPORTED, whose refusals are all of them. */
+ * alignment, o_dtype, kv_dtype, kv_scale, precision, consistency, slots, rope_table, q_dtype, check_slots,
+ * batch, q_len, kv_len, tensor_parallel and strict. With "strict": true an unsupported part or a warning
+ * gives ATTNSMITH_CODE_UNSUPPORTED, whose refusals are all of them. */
 ATTNSMITH_NODISCARD ATTNSMITH_API attnsmith_code attnsmith_model_json(
     const char* config_json, const char* options, char** json, attnsmith_error** error) ATTNSMITH_NOEXCEPT;
 /* The attentions of a request, in which words of a program's choice (dtype, lse, kv, page_order, page_size,
- * index_dtype, alignment, o_dtype, kv_dtype, kv_scale, precision, consistency, slots) may be arrays: those of
- * every combination, each once. JSON as of attnsmith_model_json without its "model_type", and with "skipped":
- * [{"name", "reason"}], combinations that cannot be, such as a page size of dense KV. A suffix in the
- * request's sm that says nothing, as in "90f", is a warning of kind "ignored". */
+ * index_dtype, alignment, o_dtype, kv_dtype, kv_scale, precision, consistency, slots, rope_table, q_dtype,
+ * check_slots) may be arrays: those of every combination, each once. JSON as of attnsmith_model_json without
+ * its "model_type", and with "skipped": [{"name", "reason"}], combinations that cannot be, such as a page
+ * size of dense KV. A suffix in the request's sm that says nothing, as in "90f", is a warning of kind
+ * "ignored". */
 ATTNSMITH_NODISCARD ATTNSMITH_API attnsmith_code
 attnsmith_request_coverage_json(const char* request, char** json, attnsmith_error** error) ATTNSMITH_NOEXCEPT;
 /* The attentions of a Hugging Face config.json (its text), each once. `options` is NULL or what

@@ -142,8 +142,8 @@ struct RuntimeOptions {
     // Kernels that this Runtime compiles are put to the remote layers as well, after the caller that asked
     // for them is served, within the time that a remote may cost. False: if ATTNSMITH_CACHE_PUSH is 1.
     bool push_compiled = false;
-    // The most bytes that the writable directory may take on its disk; the kernels that were not used for
-    // longest go first. 0: no limit.
+    // The most that the writable directory may take on its disk, in bytes; the kernels that were not used for
+    // longest go first. 0 and kNoLimit: no limit.
     std::uint64_t cache_max_bytes = std::uint64_t{2} << 30;
     bool cache_source = true;                 // entries hold the sources of their kernels, for people
     Toolchain toolchain = Toolchain::newest;  // which entries may be used, by the NVRTC that compiled them
@@ -539,23 +539,14 @@ class ATTNSMITH_API Runtime {
     // (there is no NVRTC, and a kernel is not in the cache). Nothing is done for any kernel then.
     [[nodiscard]] PrewarmReport prewarm(std::span<const AttentionSpec> specs, std::span<const int> sms,
                                         const PrewarmOptions& options = {}) const;
+    // Prewarms all attentions of a coverage, once for each spec. Its unsupported parts, skipped parts and
+    // warnings are in the report, which is not ok() where a part is unsupported. Throws InvalidRequest,
+    // CacheError and LibraryMissing as the prewarm() of specs does.
+    [[nodiscard]] PrewarmReport prewarm(const Coverage& coverage, const std::vector<int>& sms,
+                                        const PrewarmOptions& options = {}) const;
 
     // The cache directories: what is in them, what can be done with them.
     [[nodiscard]] Cache cache() const;
-
-    // Cache operations as JSON, for programs in other languages. Does "ls", "dir", "stat", "explain",
-    // "verify", "gc", "clear", "rm", "export", "import" or "push" on the cache directories, and says what
-    // came out in the JSON that the command `attnsmith cache OPERATION --json` prints. `options` is a JSON
-    // object: of "gc",
-    // {"max_bytes"}, which is optional; of "explain", {"key"} (or how it begins) or {"request": {with its
-    // "sm"}}; of "rm", {"key"} (or how it begins); of "export", {"file", "sm": [...], "model": {a
-    // config.json}, "model_options"}, of which only the file must be there (sm: only kernels for these;
-    // model: only those that it needs; its options take lists as model_coverage() does), or {"oci": DIR,
-    // "tag"} instead of the file, for an image; of "push", which puts entries to the remote layers, {"sm",
-    // "model", "model_options"}, all optional; of "import", {"file"}; of the others, {}. Throws
-    // InvalidRequest for another operation or option, CacheError where there is no directory, not everything
-    // could be deleted, written or stored, or a bundle is not sound.
-    [[nodiscard]] std::string cache_json(std::string_view operation, std::string_view options = "{}") const;
 
     // The GPUs of this machine. Empty if there is no CUDA driver that can be opened, and if the driver sees
     // no GPU. Throws DriverError if the driver is there and fails.

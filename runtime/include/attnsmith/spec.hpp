@@ -229,6 +229,12 @@ struct ModelOptions {
     // How op append is told where new tokens go: then it is planned for each kind of layers, too. Absent: no
     // append is planned.
     std::optional<Slots> slots{};
+    // With `slots`: AttentionSpec::rope_table of the appends of layers that rotate. Absent: its default.
+    std::optional<RopeTable> rope_table{};
+    // With `slots`: AttentionSpec::q_dtype of the appends. Absent: its default.
+    std::optional<DType> q_dtype{};
+    // With `slots`: AttentionSpec::check_slots of the appends.
+    bool check_slots = false;
     std::int64_t batch = 8;            // sequences, of both phases
     std::int64_t q_len = 1024;         // queries of a prefill
     std::int64_t kv_len = 4096;        // keys, of both phases

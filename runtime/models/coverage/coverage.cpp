@@ -14,6 +14,7 @@
 #include "models/coverage/variants.hpp"
 #include "models/options.hpp"
 #include "problem/json_text.hpp"
+#include "problem/request/problem.hpp"
 #include "problem/request/request_fields.hpp"
 #include "problem/request/sm_list.hpp"
 
@@ -185,17 +186,37 @@ Coverage model_coverage(std::string_view config_json, std::string_view options_j
                                       problem::parse_json_object(options_json, {.what = "options"}));
 }
 
-std::string to_json(const Coverage& coverage) {
-    const Model model{.model_type = {},
-                      .attentions = coverage.attentions,
-                      .unsupported = coverage.unsupported,
-                      .warnings = coverage.warnings};
-    auto json = nlohmann::ordered_json::parse(to_json(model));
-    json.erase("model_type");
-    json["skipped"] = nlohmann::ordered_json::array();
-    for (const SkippedPart& part : coverage.skipped)
-        json["skipped"].push_back({{"name", part.name}, {"reason", part.reason}});
-    return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+Coverage model_coverage(std::string_view config_json, const std::vector<ModelOptions>& variants) {
+    if (variants.empty()) throw InvalidRequest("variants", "nothing", "options, at least once");
+    ModelCoverage coverage;
+    const std::vector<std::string> labels = problem::labels_of(variants);
+    for (std::size_t i = 0; i < variants.size(); ++i)
+        coverage.add(parse_model(config_json, variants[i]), {.words = {}, .label = labels[i]});
+    return std::move(coverage).result();
+}
+
+Coverage coverage_of(const std::vector<AttentionRequest>& requests) {
+    Coverage coverage;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        const AttentionRequest& given = requests[i];
+        std::string name(to_string(given.spec.op));
+        if (requests.size() > 1) name += fmt::format(" {}", i);
+        try {
+            const problem::Problem checked = problem::validate(given.spec, given.sizes);
+            ModelAttention attention;
+            attention.name = std::move(name);
+            attention.request = {checked.spec, checked.sizes, given.sm};
+            const auto is_same = [&](const auto& other) { return other.request == attention.request; };
+            if (std::ranges::none_of(coverage.attentions, is_same))
+                coverage.attentions.push_back(std::move(attention));
+        } catch (const Unsupported& error) {
+            coverage.unsupported.push_back({std::move(name), error.what()});
+        } catch (const InvalidRequest& error) {
+            throw InvalidRequest(fmt::format("requests[{}].{}", i, error.field()), error.value(),
+                                 error.accepted());
+        }
+    }
+    return coverage;
 }
 
 }  // namespace attnsmith

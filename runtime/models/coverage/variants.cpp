@@ -42,13 +42,16 @@ std::vector<json> values_of(const RequestField& field, const json& given) {
     return values;
 }
 
+void add_label(std::string& label, const RequestField& field, const json& value) {
+    if (!label.empty()) label += ", ";
+    label += fmt::format("{} {}", field.name, value_text(value));
+}
+
 Variant with_value(const Variant& variant, const RequestField& field, const json& value,
                    bool one_of_several) {
     Variant result = variant;
     result.words[std::string(field.name)] = value;
-    if (!one_of_several) return result;
-    if (!result.label.empty()) result.label += ", ";
-    result.label += fmt::format("{} {}", field.name, value_text(value));
+    if (one_of_several) add_label(result.label, field, value);
     return result;
 }
 
@@ -124,6 +127,21 @@ json with_choices(const json& object, const Variant& variant) {
 
 std::string labelled(std::string name, const Variant& variant) {
     return variant.label.empty() ? name : fmt::format("{} ({})", name, variant.label);
+}
+
+std::vector<std::string> labels_of(const std::vector<ModelOptions>& options) {
+    std::vector<std::string> labels(options.size());
+    for (const RequestField& field : request_fields()) {
+        if (field.option == nullptr) continue;
+        std::vector<json> values;
+        for (const ModelOptions& one : options) values.emplace_back(field.option(one));
+        const auto is_first = [&](const json& value) { return value == values.front(); };
+        if (std::ranges::all_of(values, is_first)) continue;
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            if (!values[i].is_null()) add_label(labels[i], field, values[i]);
+        }
+    }
+    return labels;
 }
 
 std::vector<Variant> variants_of(const json& object, KvStorage kv, std::vector<SkippedPart>& skipped) {

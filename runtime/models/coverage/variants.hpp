@@ -28,6 +28,9 @@ nlohmann::json with_choices(const nlohmann::json& object, const Variant& variant
 // "name (kv dense)", or the name where there is no label.
 std::string labelled(std::string name, const Variant& variant);
 
+// What each of the options has and others have not: "kv dense, alignment 8"; empty where they are equal.
+std::vector<std::string> labels_of(const std::vector<ModelOptions>& options);
+
 // All combinations of the values in an object whose choices (FieldRole::choice) may be arrays, in the order
 // of the table of fields. Where no KV is paged, words of pages are left out and go to `skipped`; `kv` is what
 // is stored where the object does not say. A type of o that does not go with one of q is skipped, too, unless

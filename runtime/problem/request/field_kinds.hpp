@@ -52,17 +52,19 @@ void set_word(AttentionRequest& request, std::string_view field, const json& val
     word = as_word(field, value, words);
 }
 
-template <auto member>
-ordered_json get(const AttentionRequest& request) {
-    const auto& value = at(request, member);
-    if constexpr (std::is_enum_v<std::remove_cvref_t<decltype(value)>>)
+template <typename Value>
+ordered_json json_value(const Value& value) {
+    if constexpr (std::is_enum_v<Value>)
         return to_string(value);
-    else if constexpr (requires { to_string(*value); })
-        return value ? ordered_json(to_string(*value)) : nullptr;
     else if constexpr (requires { value.has_value(); })
-        return value ? ordered_json(*value) : nullptr;
+        return value ? json_value(*value) : nullptr;
     else
         return value;
+}
+
+template <auto member>
+ordered_json get(const AttentionRequest& request) {
+    return json_value(at(request, member));
 }
 
 template <typename Value>
@@ -249,12 +251,26 @@ void to_options(const AttentionRequest& request, ModelOptions& options) {
     options.*option = at(request, member);
 }
 
+template <auto member>
+ordered_json get_option(const ModelOptions& options) {
+    return json_value(options.*member);
+}
+
 // A field that may be given beside a model.
 template <auto member, auto option>
 constexpr RequestField beside_model(RequestField field, FieldRole role) {
     field.from_options = from_options<member, option>;
     field.to_options = to_options<member, option>;
+    field.option = get_option<option>;
     return with_role(field, role);
+}
+
+// One that says nothing of a model's attentions: it is of the appends that `slots` asks for.
+template <auto member, auto option>
+constexpr RequestField append_choice(RequestField field) {
+    field = beside_model<member, option>(field, FieldRole::choice);
+    field.from_options = nullptr;
+    return field;
 }
 
 template <auto member, auto option>

@@ -223,9 +223,13 @@ std::string request_flags(const Problem& problem) {
 
 }  // namespace problem
 
-Coverage recorded_coverage(std::string_view text, std::string_view file) {
-    problem::RecordedFile recorded(file);
-    recorded.read(text);
+Coverage recorded_coverage(std::string_view lines, std::string_view name) {
+    const auto has_records = [](std::string_view text) { return text.find('{') != text.npos; };
+    if (has_records(name) && !has_records(lines))
+        throw InvalidRequest("lines", problem::quote(lines),
+                             "the text of a recorded file; what messages call it is the second argument");
+    problem::RecordedFile recorded(name);
+    recorded.read(lines);
     return std::move(recorded).result();
 }
 

@@ -41,6 +41,7 @@ struct RequestField {
     // A field that may be given beside a model. What an absent option leaves open stays as it is.
     void (*from_options)(AttentionRequest& request, const ModelOptions& options) = nullptr;
     void (*to_options)(const AttentionRequest& request, ModelOptions& options) = nullptr;
+    nlohmann::ordered_json (*option)(const ModelOptions& options) = nullptr;  // null where it is absent
     std::uint64_t (*bits)(const AttentionRequest& request) = nullptr;  // equal for equal values: for hashes
     // What can be said of the field alone: refuses a value, or takes another spelling for one.
     void (*check)(AttentionRequest& request, std::string_view field) = nullptr;

@@ -95,16 +95,6 @@ constexpr RequestField causal_block_field(std::string_view name, std::string_vie
     return field;
 }
 
-// Beside a model it asks for the model's appends. It says nothing of the model's attentions.
-constexpr RequestField slots_field(std::string_view name, std::string_view help) {
-    RequestField field = word_field<&Spec::slots, &CSpec::slots, kSlotsWords>(name, help);
-    field.to_options = [](const AttentionRequest& request, Options& options) {
-        options.slots = request.spec.slots;
-    };
-    field.role = FieldRole::choice;
-    return field;
-}
-
 constexpr RequestField kFields[] = {
     op_field("what is computed"),
     choice<&Spec::dtype, &Options::dtype>(word_field<&Spec::dtype, &CSpec::dtype, kFloatDTypeWords>(
@@ -168,14 +158,15 @@ constexpr RequestField kFields[] = {
     choice<&Spec::consistency, &Options::consistency>(
         word_field<&Spec::consistency, &CSpec::consistency, kConsistencyWords>(
             "consistency", "default, or bitwise: a row's bits depend on neither batch nor phase")),
-    slots_field("slots",
-                "of op append: mapping: a slot for each token; table: pages, and lengths after the append"),
+    append_choice<&Spec::slots, &Options::slots>(word_field<&Spec::slots, &CSpec::slots, kSlotsWords>(
+        "slots", "of op append: mapping: a slot for each token; table: pages, and lengths after the append")),
     word_field<&Spec::rope, &CSpec::rope, kRopeWords>(
         "rope", "of op append: columns rotated: none, half: half of them apart, or interleaved: neighbours"),
     integer_field<&Spec::rotary_dim, &CSpec::rotary_dim>(
         "rotary_dim", "of a rope: the first columns, which are rotated (default 0: all of the head's)"),
-    word_field<&Spec::rope_table, &CSpec::rope_table, kRopeTableWords>(
-        "rope_table", "of a rope: cos_sin: of each position; or frequencies, in radians a position"),
+    append_choice<&Spec::rope_table, &Options::rope_table>(
+        word_field<&Spec::rope_table, &CSpec::rope_table, kRopeTableWords>(
+            "rope_table", "of a rope: cos_sin: of each position; or frequencies, in radians a position")),
     factor_field<&Spec::rope_factor, &CSpec::rope_factor>(
         "rope_factor", "of frequencies: what cosines and sines are multiplied by (default 1)"),
     boolean_field<&Spec::q_norm, &CSpec::q_norm>(
@@ -185,10 +176,12 @@ constexpr RequestField kFields[] = {
     boolean_field<&Spec::v_norm, &CSpec::v_norm>("v_norm", "of op append: the same of v, without weights"),
     factor_field<&Spec::norm_eps, &CSpec::norm_eps>("norm_eps",
                                                     "of norms: added to the mean of squares (default 1e-6)"),
-    word_field<&Spec::q_dtype, &CSpec::q_dtype, kKvDTypeWords>(
-        "q_dtype", "of op append: element type of the q that is written: dtype's, e4m3 or e5m2"),
-    boolean_field<&Spec::check_slots, &CSpec::check_slots>(
-        "check_slots", "of slots mapping: the status tells of two tokens of one launch with one slot"),
+    append_choice<&Spec::q_dtype, &Options::q_dtype>(
+        word_field<&Spec::q_dtype, &CSpec::q_dtype, kKvDTypeWords>(
+            "q_dtype", "of op append: element type of the q that is written: dtype's, e4m3 or e5m2")),
+    append_choice<&Spec::check_slots, &Options::check_slots>(
+        boolean_field<&Spec::check_slots, &CSpec::check_slots>(
+            "check_slots", "of slots mapping: the status tells of two tokens of one launch with one slot")),
     size<&Sizes::batch, &Options::batch>(
         integer_field<&Sizes::batch, &CSizes::batch>("batch", "sequences to plan for")),
     size<&Sizes::q_len, &Options::q_len>(

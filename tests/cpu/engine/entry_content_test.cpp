@@ -13,6 +13,7 @@
 #include "families/source.hpp"
 #include "planner/plan.hpp"
 #include "planner/repository_tuning.hpp"
+#include "reports/cache_operations.hpp"
 #include "support/catch.hpp"
 #include "support/nvrtc.hpp"
 
@@ -87,7 +88,8 @@ std::string state_of(const std::string& directory, const engine::KernelSource& s
     const Runtime runtime(options);
     const nlohmann::json asked = {
         {"request", {{"op", "merge"}, {"head_dim", 64}, {"q_heads", 1}, {"sm", 80}}}};
-    const auto explained = nlohmann::json::parse(runtime.cache_json("explain", asked.dump()));
+    const auto explained =
+        nlohmann::json::parse(engine::run_cache_operation(runtime, "explain", asked.dump()));
     for (const auto& kernel : explained.at("kernels"))
         if (kernel.at("key") == source.key.hex()) return kernel.at("state");
     return "unknown";
@@ -216,7 +218,9 @@ TEST_CASE("explain says why an entry is no hit", "[engine][content]") {
     REQUIRE(cubins.obtain(other, accept_all).cubin);
     const auto explained = [&](const engine::KernelSource& source) {
         const nlohmann::json asked = {{"key", source.key.hex()}};
-        return nlohmann::json::parse(runtime.cache_json("explain", asked.dump())).at("kernels").at(0);
+        return nlohmann::json::parse(engine::run_cache_operation(runtime, "explain", asked.dump()))
+            .at("kernels")
+            .at(0);
     };
     CHECK(explained(wanted).at("state") == "hit");
     CHECK(explained(wanted).at("entries").at(0).at("fault") == "");
@@ -242,7 +246,7 @@ TEST_CASE("cache rm and dir from the library", "[engine][content]") {
     options.log_level = LogLevel::off;
     const Runtime runtime(options);
     const auto rm = [&](const nlohmann::json& asked) {
-        return nlohmann::json::parse(runtime.cache_json("rm", asked.dump()));
+        return nlohmann::json::parse(engine::run_cache_operation(runtime, "rm", asked.dump()));
     };
     const auto removed = rm({{"key", one.key.hex().substr(0, 12)}});
     CHECK(removed.at("schema") == "attnsmith.cache-rm/1");
@@ -257,7 +261,7 @@ TEST_CASE("cache rm and dir from the library", "[engine][content]") {
     CHECK_THROWS_AS(rm(nlohmann::json::object()), InvalidRequest);
     CHECK_THROWS_WITH(rm({{"key", "00000000"}}), Catch::Contains("no entry has the key"));
 
-    const auto dir = nlohmann::json::parse(runtime.cache_json("dir"));
+    const auto dir = nlohmann::json::parse(engine::run_cache_operation(runtime, "dir", "{}"));
     CHECK(dir.at("schema") == "attnsmith.cache-dir/1");
     CHECK(dir.at("directories") == nlohmann::json{directory, layer});
     CHECK(dir.at("named_by") == "cache_dirs");

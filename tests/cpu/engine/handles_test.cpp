@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "attnsmith/attnsmith.hpp"
+#include "reports/cache_operations.hpp"
 #include "support/catch.hpp"
 
 using namespace attnsmith;
@@ -26,7 +27,7 @@ TEST_CASE("A runtime that was moved from says so") {
              [&] {
                  (void)runtime.prewarm({&kSpec, 1}, {&sm, 1});
              },
-             [&] { (void)runtime.cache_json("ls"); },
+             [&] { (void)engine::run_cache_operation(runtime, "ls", "{}"); },
              [&] { (void)runtime.devices(); },
              [&] { (void)runtime.allocate(16); },
              [&] { (void)runtime.allocate_workspace(16); },
@@ -37,7 +38,7 @@ TEST_CASE("A runtime that was moved from says so") {
     }
     CHECK_FALSE(runtime);
     CHECK(other);
-    CHECK_THROWS_AS(other.cache_json("ls"), CacheError);
+    CHECK_THROWS_AS(engine::run_cache_operation(other, "ls", "{}"), CacheError);
 }
 
 TEST_CASE("A kernel that was never prepared says so") {

@@ -62,7 +62,7 @@ std::string key_of(const Runtime& runtime, const AttentionSpec& spec = kSpec) {
 
 std::string entry_in(const std::string& directory) {
     const Runtime runtime(staging(directory));
-    return nlohmann::json::parse(runtime.cache_json("ls"))["entries"][0]["path"];
+    return runtime.cache().list().entries.at(0).path;
 }
 
 }  // namespace
@@ -176,7 +176,8 @@ TEST_CASE("what is in the cache is served without NVRTC, and counted", "[engine]
     const TemporaryDirectory temporary;
     build(temporary / "cache");
     const auto counters = [&] {
-        return nlohmann::json::parse(Runtime(staging(temporary / "cache")).cache_json("stat"))["counters"];
+        return nlohmann::json::parse(
+            to_json(Runtime(staging(temporary / "cache")).cache().stat()))["counters"];
     };
     const auto before = counters();
     CHECK(before["miss_errors"] == 0);

@@ -2,9 +2,12 @@
 #include "attnsmith/coverage.hpp"
 
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 
 #include "problem/expect.hpp"
+#include "problem/model_summary.hpp"
+#include "problem/request/request_fields.hpp"
 
 using namespace attnsmith;
 using test::contains;
@@ -116,7 +119,8 @@ TEST_CASE("Types of o reach a model's attentions, of whatever type it is") {
     std::set<std::optional<DType>> outputs;
     for (const AttentionSpec& spec : coverage.specs()) outputs.insert(spec.o_dtype);
     CHECK(outputs == std::set<std::optional<DType>>{DType::fp16, DType::fp32});
-    CHECK(refused([&] { model_coverage(config, R"({"o_dtype": ["bf16", "fp32"]})"); }).field() == "o_dtype");
+    CHECK(refused([&] { (void)model_coverage(config, R"({"o_dtype": ["bf16", "fp32"]})"); }).field() ==
+          "o_dtype");
 }
 
 TEST_CASE("Pages where no KV has any are a mistake") {
@@ -124,7 +128,8 @@ TEST_CASE("Pages where no KV has any are a mistake") {
     CHECK(refused([] { of(R"(, "page_size": [16, 64])"); }).field() == "page_size");
     CHECK(refused([] { of(R"(, "kv": ["dense", "ragged"], "page_size": 16)"); }).field() == "page_size");
     CHECK(refused([] {
-              request_coverage(R"({"op": "merge", "head_dim": 64, "q_heads": 8, "kv": ["paged", "dense"]})");
+              (void)request_coverage(
+                  R"({"op": "merge", "head_dim": 64, "q_heads": 8, "kv": ["paged", "dense"]})");
           }).field() == "kv");
 }
 
@@ -149,10 +154,10 @@ TEST_CASE("Lists that are wrong are named") {
     CHECK(refused([] { of(R"(, "kv": [["dense"]])"); }).field() == "kv");
     // Not for the program to choose.
     CHECK(refused([] { of(R"(, "mask": ["full", "causal"])"); }).field() == "mask");
-    CHECK(refused([] { request_coverage(R"({"head_dim": [64, 128], "q_heads": 8})"); }).field() ==
+    CHECK(refused([] { (void)request_coverage(R"({"head_dim": [64, 128], "q_heads": 8})"); }).field() ==
           "head_dim");
-    CHECK(refused([] { model_coverage(kModel, R"({"batch": [1, 2]})"); }).field() == "batch");
-    CHECK(refused([] { model_coverage(kModel, R"({"kw": ["dense"]})"); }).field() == "kw");
+    CHECK(refused([] { (void)model_coverage(kModel, R"({"batch": [1, 2]})"); }).field() == "batch");
+    CHECK(refused([] { (void)model_coverage(kModel, R"({"kw": ["dense"]})"); }).field() == "kw");
     std::string pages = "1";
     for (int size = 2; size < 1100; ++size) pages += "," + std::to_string(size);
     CHECK(
@@ -182,6 +187,49 @@ TEST_CASE("A model's attentions are there for each combination") {
     CHECK(coverage.specs().size() == coverage.attentions.size() / 2);
     CHECK(coverage.skipped ==
           std::vector<SkippedPart>{{"page_size with kv dense", "only paged KV has pages"}});
+}
+
+TEST_CASE("Options as structs are named by what each of them has and others have not") {
+    const std::vector<ModelOptions> variants = {{.kv = KvStorage::paged, .lse = true},
+                                                {.kv = KvStorage::dense, .page_size = 0, .lse = true}};
+    const Coverage coverage = model_coverage(kModel, variants);
+    CHECK(names(coverage) == Names{"sliding_attention/prefill (kv paged, page_size 16)",
+                                   "sliding_attention/decode (kv paged, page_size 16)",
+                                   "sliding_attention/prefill (kv dense, page_size 0)",
+                                   "sliding_attention/decode (kv dense, page_size 0)"});
+    CHECK(coverage.specs() == model_coverage(kModel, R"({"kv": ["paged", "dense"], "lse": true})").specs());
+    CHECK(names(model_coverage(kModel, std::vector<ModelOptions>(2))) == names(model_coverage(kModel)));
+    CHECK(refused([&] { (void)model_coverage(kModel, std::vector<ModelOptions>()); }).field() == "variants");
+}
+
+TEST_CASE("Requests are a coverage, each once, named by their places") {
+    AttentionRequest request = parse_request(R"({"head_dim": 64, "q_heads": 8})"), other = request;
+    CHECK(names(coverage_of({request})) == Names{"attention"});
+    other.spec.lse = true;
+    AttentionRequest unbuilt = request;
+    unbuilt.spec.head_dim_qk = unbuilt.spec.head_dim_vo = 63;
+    const Coverage coverage = coverage_of({request, other, request, unbuilt});
+    CHECK(names(coverage) == Names{"attention 0", "attention 1"});
+    CHECK(coverage.specs() == std::vector{request.spec, other.spec});
+    REQUIRE(coverage.unsupported.size() == 1);
+    CHECK(coverage.unsupported[0].name == "attention 3");
+    other.spec.q_heads = -1;
+    CHECK(refused([&] { (void)coverage_of({request, other}); }).field() == "requests[1].q_heads");
+}
+
+TEST_CASE("The headers list the words that may be several") {
+    std::string choices;
+    for (const problem::RequestField& field : problem::request_fields()) {
+        if (field.role != problem::FieldRole::choice) continue;
+        choices += (choices.empty() ? "" : ", ") + std::string(field.name);
+    }
+    for (const char* header : {"coverage.hpp", "attnsmith.h"}) {
+        INFO(header);
+        std::string text =
+            test::read_file(std::string(ATTNSMITH_SOURCE_DIR) + "/runtime/include/attnsmith/" + header);
+        text = std::regex_replace(text, std::regex(R"(\s*\n *(//|\*) *)"), " ");
+        CHECK(contains(text, "(" + choices + ")"));
+    }
 }
 
 TEST_CASE("A part that no combination has is listed once") {

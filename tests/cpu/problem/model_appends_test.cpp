@@ -175,6 +175,42 @@ TEST_CASE("what an append of a model is not known to be is said by name", "[mode
     CHECK_THROWS_AS(parse_model(of_type("qwen2_vl"), strict), Unsupported);
 }
 
+TEST_CASE("a model's appends take their options, and attentions nothing of them", "[model][append]") {
+    ModelOptions options = kMapping;
+    options.rope_table = RopeTable::frequencies, options.q_dtype = DType::e4m3, options.check_slots = true;
+    const std::string llama = read_file(kModels / "llama-3.1-8b.json");
+    const AttentionSpec spec = append_of(llama, options);
+    CHECK(spec.rope_table == RopeTable::frequencies);
+    CHECK(spec.rope_factor == 1.0);
+    CHECK(spec.q_dtype == DType::e4m3);
+    CHECK(spec.check_slots);
+    const auto attentions = [&](const ModelOptions& given) {
+        std::vector<AttentionSpec> specs;
+        for (const ModelAttention& attention : parse_model(llama, given).attentions)
+            if (attention.request.spec.op != Op::append) specs.push_back(attention.request.spec);
+        return specs;
+    };
+    CHECK(attentions(options) == attentions({}));
+    CHECK(append_of(llama, parse_model_options(R"({"slots": "mapping", "rope_table": "frequencies",
+                                                   "q_dtype": "e4m3", "check_slots": true})")) == spec);
+    const Coverage coverage = model_coverage(
+        llama,
+        R"({"slots": "mapping", "rope_table": ["cos_sin", "frequencies"], "check_slots": [false, true]})");
+    CHECK(std::ranges::count(coverage.attentions, Op::append,
+                             [](const ModelAttention& attention) { return attention.request.spec.op; }) == 4);
+}
+
+TEST_CASE("options of appends are refused where no appends are asked for", "[model][append]") {
+    const std::string llama = read_file(kModels / "llama-3.1-8b.json");
+    const auto field = [&](const ModelOptions& options) {
+        return refused([&] { (void)parse_model(llama, options); }).field();
+    };
+    CHECK(field({.rope_table = RopeTable::frequencies}) == "rope_table");
+    CHECK(field({.q_dtype = DType::e4m3}) == "q_dtype");
+    CHECK(field({.check_slots = true}) == "check_slots");
+    CHECK_NOTHROW(parse_model(llama, {.check_slots = false}));
+}
+
 TEST_CASE("slots may be several, and the attentions are there once", "[model][append]") {
     const Coverage coverage =
         model_coverage(read_file(kModels / "llama-3.1-8b.json"), R"({"slots": ["mapping", "table"]})");

@@ -168,7 +168,7 @@ TEST_CASE("Several records on one line are all taken, and any end of a line is o
     CHECK(torn_between.specs().size() == 2);
     CHECK(torn_between.skipped == torn({1}));
     // What is no record is not called torn.
-    const InvalidRequest error = refused([&] { recorded_coverage(dense + "{}\n", "f"); });
+    const InvalidRequest error = refused([&] { (void)recorded_coverage(dense + "{}\n", "f"); });
     CHECK(error.field() == "f:1: schema");
     CHECK_THROWS_AS(recorded_coverage(dense + "text\n", "f"), InvalidRequest);
     // Neither is it where a record follows, on a last line without an end too.
@@ -202,7 +202,7 @@ TEST_CASE("Tens of thousands of records are added in no more time than they take
 
 TEST_CASE("What is no recorded file is refused by its line") {
     const auto field = [](const std::string& text) {
-        return refused([&] { recorded_coverage(text, "f"); }).field();
+        return refused([&] { (void)recorded_coverage(text, "f"); }).field();
     };
     CHECK(field("") == "f");
     CHECK(field("\n\n") == "f");
@@ -239,6 +239,14 @@ TEST_CASE("A record of what is not built is listed, though there be no other") {
     CHECK(contains(covered.unsupported.front().reason, "63"));
 }
 
+TEST_CASE("A name in the place of the lines is refused with what goes there") {
+    const InvalidRequest error = refused([&] { (void)recorded_coverage("staging.jsonl", kDense); });
+    CHECK(error.field() == "lines");
+    CHECK(contains(error.accepted(), "the second argument"));
+    // A file without records is refused by its name.
+    CHECK(refused([&] { (void)recorded_coverage("", "f"); }).field() == "f");
+}
+
 TEST_CASE("NUL bytes in a file's lines are skipped and said") {
     const std::string nuls(5000, '\0');
     for (const std::string& text :
@@ -249,7 +257,7 @@ TEST_CASE("NUL bytes in a file's lines are skipped and said") {
         REQUIRE(coverage.skipped.size() == 1);
         CHECK(contains(coverage.skipped[0].reason, "NUL bytes"));
     }
-    CHECK(refused([&] { recorded_coverage(nuls, "f"); }).field() == "f");
+    CHECK(refused([&] { (void)recorded_coverage(nuls, "f"); }).field() == "f");
 }
 
 TEST_CASE("A last line that nobody ended is torn, whoever wrote it") {

@@ -151,8 +151,4 @@ Asked read_asked(const Command& command, const PlanSizes& sizes) {
     return asked;
 }
 
-std::string name_of(const ModelAttention& attention) {
-    return attention.name.empty() ? std::string(to_string(attention.request.spec.op)) : attention.name;
-}
-
 }  // namespace attnsmith::cli

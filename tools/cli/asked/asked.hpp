@@ -11,6 +11,7 @@
 #include "attnsmith/coverage.hpp"
 #include "attnsmith/runtime.hpp"
 #include "cli/program/command.hpp"
+#include "engine/named_specs.hpp"
 #include "settings/environment.hpp"
 
 namespace attnsmith::cli {
@@ -32,7 +33,6 @@ bool has_request(const Command& command);
 // Throws BadUsage, InvalidRequest, Unsupported.
 Asked read_asked(const Command& command, const PlanSizes& sizes = {});
 
-// The attention's name in its model; its op, of a request that has none.
-std::string name_of(const ModelAttention& attention);
+using engine::name_of;
 
 }  // namespace attnsmith::cli

@@ -1,8 +1,6 @@
 // attnsmith cache export and import: kernels as one file, or as an image for containers.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "cli/asked/asked.hpp"
 #include "cli/asked/field_flags.hpp"
 #include "cli/asked/gpu.hpp"
@@ -12,7 +10,6 @@
 #include "cli/outcome/conclude.hpp"
 #include "cli/program/interrupt.hpp"
 #include "cli/program/output.hpp"
-#include "reports/cache_json.hpp"
 #include "reports/unreadable.hpp"
 #include "settings/signing_keys.hpp"
 
@@ -25,9 +22,9 @@ std::string signed_text(const std::string& key_id) {
 
 // What is to be exported, with what is known of the model beside its attentions.
 struct ExportWork {
+    std::string place;                       // the bundle's file, or the image's directory
     CacheExportOptions options;              // of a bundle, unless there is an `image`
     std::optional<CacheImageOptions> image;  // with the same selection
-    std::vector<std::string> names;          // of the attentions of options.specs
     Doubts doubts;
 };
 
@@ -42,13 +39,14 @@ void read_target(const Command& command, ExportWork& work) {
     }
     if (output) {
         if (command.has("tag")) throw BadUsage("--tag is for --oci: a bundle has no tag");
-        work.options.file = require_file(*output, "export");
+        work.place = require_file(*output, "export");
         return;
     }
     if (command.has("sign-key"))
         throw BadUsage("--sign-key is for -o: an image is signed where it is pushed, by its digest (cosign)");
     if (directory->empty()) throw BadUsage("--oci: \"\": an image needs the name of a directory");
-    work.image.emplace().oci = *directory;
+    work.place = *directory;
+    work.image.emplace();
     if (const auto tag = command.text("tag")) work.image->tag = *tag;
 }
 
@@ -62,29 +60,16 @@ ExportWork read_work(const Command& command) {
         options.sign_key_file = *key;
     }
     if (const auto model = command.text("model")) {
-        const Coverage coverage = read_model_coverage(command, *model);
-        options.specs.emplace();
-        for (const ModelAttention& attention : coverage.attentions) {
-            options.specs->push_back(attention.request.spec);
-            work.names.push_back(name_of(attention));
-        }
-        work.doubts = Doubts(coverage);
+        options.coverage = read_model_coverage(command, *model);
+        work.doubts = Doubts(*options.coverage);
     } else {
         refuse_model_flags(command);
     }
     if (work.image) {
         work.image->sms = options.sms;
-        work.image->specs = options.specs;
+        work.image->coverage = options.coverage;
     }
     return work;
-}
-
-// The library's report, with what the model has that no export can hold. Its "skipped" counts entries.
-template <class Report>
-nlohmann::ordered_json report_json(const Command& command, const Report& exported, const Doubts& doubts) {
-    nlohmann::ordered_json json = engine::to_json(exported);
-    if (command.has("model")) add_doubts(json, doubts, kSkippedParts);
-    return json;
 }
 
 std::string exported_text(const CacheExportReport& exported) {
@@ -93,7 +78,7 @@ std::string exported_text(const CacheExportReport& exported) {
 }
 
 std::string exported_text(const CacheImageReport& exported) {
-    return fmt::format("{}:{}: {}, {}\n{}\n", printable(exported.oci), exported.tag,
+    return fmt::format("{}:{}: {}, {}\n{}\n", printable(exported.directory), exported.tag,
                        entries_text(exported.entries), human_bytes(exported.bytes), exported.digest);
 }
 
@@ -122,9 +107,9 @@ int conclude_export(const Command& command, const Report& exported, const Doubts
 template <class Run>
 int report_export(const Command& command, ExportWork& work, const InterruptWatch& watch, const Run& run) try {
     const auto exported = run();
-    work.doubts.add(exported.unserved, work.names);
+    work.doubts = Doubts(exported);
     if (command.has("json")) {
-        print_json(report_json(command, exported, work.doubts));
+        print_json(to_json(exported));
     } else {
         print(exported_text(exported) + text_of(work.doubts));
     }
@@ -146,10 +131,12 @@ int run_export(const Command& command) {
     const Runtime runtime = open_cache_runtime(command);
     if (work.image) {
         work.image->stop = watch.token();
-        return report_export(command, work, watch, [&] { return runtime.cache().export_image(*work.image); });
+        return report_export(command, work, watch,
+                             [&] { return runtime.cache().export_image(work.place, *work.image); });
     }
     work.options.stop = watch.token();
-    return report_export(command, work, watch, [&] { return runtime.cache().export_bundle(work.options); });
+    return report_export(command, work, watch,
+                         [&] { return runtime.cache().export_bundle(work.place, work.options); });
 }
 
 int run_import(const Command& command) {
@@ -157,7 +144,7 @@ int run_import(const Command& command) {
     const Runtime runtime = open_cache_runtime(command);
     const CacheImportReport report = runtime.cache().import_bundle(file);
     if (command.has("json")) {
-        print_json(engine::to_json(report));
+        print_json(to_json(report));
     } else {
         print(fmt::format("{}: {} imported, {}; {} were there already{}\n", printable(report.directory),
                           entries_text(report.imported), human_bytes(report.bytes), report.present,

@@ -2,13 +2,11 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/cache/commands.hpp"
 #include "cli/program/byte_size.hpp"
 #include "cli/program/output.hpp"
-#include "reports/cache_json.hpp"
 #include "reports/deletions.hpp"
 #include "reports/kernel_list.hpp"
 #include "reports/public_reports.hpp"
@@ -38,7 +36,7 @@ int run_gc(const Command& command) {
     const cache::EvictionReport report = store.gc(max_bytes);
     if (report.busy) engine::require_collected(report);  // there is nothing to report
     if (command.has("json")) {
-        print_json(engine::to_json(engine::report_of(report, directory)));
+        print_json(to_json(engine::report_of(report, directory)));
     } else {
         print(fmt::format("{}: {}, {} quarantined, {} staging and {} lock files deleted, {} freed{}\n",
                           printable(directory), entries_text(report.entries), report.quarantined,
@@ -62,7 +60,7 @@ int run_clear(const Command& command) {
     tell_if_missing(directory);
     const cache::ClearReport report = store.clear();
     if (command.has("json")) {
-        print_json(engine::to_json(engine::report_of(report, directory)));
+        print_json(to_json(engine::report_of(report, directory)));
     } else {
         print(fmt::format("{}: {} and {} quarantined files deleted, {} freed\n", printable(directory),
                           entries_text(report.entries), report.quarantined, human_bytes(report.bytes)));
@@ -86,7 +84,7 @@ int run_rm(const Command& command) {
     const cache::RemoveReport report = store.remove(key);
     engine::require_removed(report);
     if (command.has("json")) {
-        print_json(engine::to_json(engine::report_of(report, key, directory)));
+        print_json(to_json(engine::report_of(report, key, directory)));
         return kSuccess;
     }
     print(fmt::format("{}: {} of {} deleted, {} freed\n", printable(directory), entries_text(report.entries),

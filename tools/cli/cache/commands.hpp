@@ -43,9 +43,6 @@ enum class Purpose { reading, deleting };
 // BadUsage where --cache names what is not there.
 void require_what_cache_names(const Command& command, Purpose purpose = Purpose::reading);
 
-// What the reports of these commands call a model's skipped parts, since their "skipped" counts entries.
-inline constexpr const char* kSkippedParts = "skipped_combinations";
-
 // "1 entry", "2 entries"
 std::string entries_text(std::uint64_t count);
 

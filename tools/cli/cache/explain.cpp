@@ -1,7 +1,7 @@
 // attnsmith cache explain: what the keys of kernels are made of, and why there is a hit or a miss.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/asked/asked.hpp"
 #include "cli/asked/gpu.hpp"
@@ -10,9 +10,9 @@
 #include "cli/commands.hpp"
 #include "cli/outcome/conclude.hpp"
 #include "cli/program/output.hpp"
+#include "engine/named_specs.hpp"
 #include "engine/runtime_impl.hpp"
 #include "problem/vocabulary.hpp"
-#include "reports/cache_json.hpp"
 #include "reports/explain.hpp"
 #include "reports/kernel_list.hpp"
 #include "reports/public_reports.hpp"
@@ -73,7 +73,7 @@ int explain_key(const Command& command, const cache::Store& store) {
     const engine::KernelList stored = engine::list_kernels(store);
     const Explanation one = engine::explain_key(store, command.argument(), stored);
     if (command.has("json")) {
-        print_json(engine::to_json(engine::report_of({{one}, stored.unreadable}, {}, store.options())));
+        print_json(to_json(engine::report_of({{one}, stored.unreadable}, store.options())));
     } else {
         print(explanation_text(one) + fields_text(one));
     }
@@ -83,22 +83,17 @@ int explain_key(const Command& command, const cache::Store& store) {
 
 int explain_request(const Command& command, const Runtime& runtime) {
     const Asked asked = read_asked(command);
-    std::vector<AttentionSpec> specs;
-    std::vector<std::string> names;
-    for (const ModelAttention& attention : asked.attentions) {
-        specs.push_back(attention.request.spec);
-        names.push_back(name_of(attention));
-    }
+    const engine::NamedSpecs named = engine::named_specs(asked);
     std::vector<PrewarmRefusal> not_served;
-    const engine::Explained explained =
-        engine::explain(engine::impl_of(runtime), specs, sms_or_present(command, asked.sms), not_served);
-    Doubts doubts(asked);
-    doubts.add(not_served, names);
+    const engine::Explained explained = engine::explain(engine::impl_of(runtime), named.specs,
+                                                        sms_or_present(command, asked.sms), not_served);
+    CacheExplanations report =
+        engine::report_of(explained, engine::impl_of(runtime).cubins.store().options());
+    report.unsupported = std::move(not_served);
+    engine::add_coverage(asked, named, report);
+    const Doubts doubts(report);
     if (command.has("json")) {
-        nlohmann::ordered_json json = engine::to_json(
-            engine::report_of(explained, {}, engine::impl_of(runtime).cubins.store().options()));
-        add_doubts(json, doubts);
-        print_json(json);
+        print_json(to_json(report));
     } else {
         for (const Explanation& one : explained.kernels) print(explanation_text(one));
         print(text_of(doubts));

@@ -1,12 +1,9 @@
 // attnsmith cache keygen: keys that bundles are signed with.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "attnsmith/cache.hpp"
 #include "cli/cache/commands.hpp"
 #include "cli/program/output.hpp"
-#include "reports/cache_json.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -16,7 +13,7 @@ int run_keygen(const Command& command) {
     if (!output) throw BadUsage("--output (-o) is missing: the file that the secret key goes to");
     const SigningKey key = make_signing_key(require_file(*output, "keygen"));
     if (command.has("json")) {
-        print_json(engine::to_json(key));
+        print_json(to_json(key));
     } else {
         print(fmt::format("key {}\nsecret  {}\npublic  {}\n", key.key_id, printable(key.secret_key_file),
                           printable(key.public_key_file)));

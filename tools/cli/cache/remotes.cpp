@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "cli/asked/asked.hpp"
@@ -17,7 +16,6 @@
 #include "cli/program/output.hpp"
 #include "cli/program/progress.hpp"
 #include "cubins/remotes.hpp"
-#include "reports/cache_json.hpp"
 #include "reports/unreadable.hpp"
 
 namespace attnsmith::cli {
@@ -30,35 +28,26 @@ bool asks_for_kernels(const Command& command) {
     return !std::ranges::all_of(fields, [](const auto* field) { return is_of_device(*field); });
 }
 
-// What is to be pushed, with what is known of the model beside its attentions.
-struct PushWork {
+// What is to be pushed.
+CachePushOptions read_push(const Command& command) {
     CachePushOptions options;
-    std::vector<std::string> names;  // of the attentions of options.specs
-    Doubts doubts;
-};
-
-PushWork read_push(const Command& command) {
-    PushWork work;
     if (!asks_for_kernels(command)) {
         for (const char* flag : {"tensor-parallel", "strict", "allow-unsupported"}) {
             if (command.has(flag)) throw BadUsage(fmt::format("--{} is for --model", flag));
         }
         refuse_engine_without_model(command);
-        if (command.has("sm")) work.options.sms = sms_or_present(command, read_sms(command));
-        return work;
+        if (command.has("sm")) options.sms = sms_or_present(command, read_sms(command));
+        return options;
     }
     const Asked asked = read_asked(command);
-    if (!asked.sms.empty() || command.has("sm")) work.options.sms = sms_or_present(command, asked.sms);
-    DistinctSpecs distinct = distinct_specs(asked);
-    work.options.specs = std::move(distinct.specs);
-    work.names = std::move(distinct.names);
-    work.doubts = Doubts(asked);
-    return work;
+    if (!asked.sms.empty() || command.has("sm")) options.sms = sms_or_present(command, asked.sms);
+    options.coverage = asked;
+    return options;
 }
 
 std::string pushed_step_text(const CachePushedEntry& entry) {
     return fmt::format("{} sm {}, toolchain {}: {}", entry.name.empty() ? entry.key : entry.name, entry.sm,
-                       entry.toolchain, entry.state);  // why one failed is said at the end
+                       entry.toolchain, to_string(entry.state));  // why one failed is said at the end
 }
 
 std::string pushed_text(const CachePushReport& report) {
@@ -73,12 +62,6 @@ std::string pushed_text(const CachePushReport& report) {
     if (!report.missing.empty()) text += fmt::format(", {} missing", report.missing.size());
     if (!report.signed_by.empty()) text += fmt::format("; signed by key {}", report.signed_by);
     return text + fmt::format("; {:.1f} s\n", report.seconds);
-}
-
-nlohmann::ordered_json pushed_report_json(const CachePushReport& report, const Doubts& doubts) {
-    nlohmann::ordered_json json = engine::to_json(report);
-    add_doubts(json, doubts, kSkippedParts);
-    return json;
 }
 
 int conclude_push(const Command& command, const CachePushReport& report, const Doubts& doubts,
@@ -110,7 +93,7 @@ int conclude_push(const Command& command, const CachePushReport& report, const D
 }
 
 int run_push(const Command& command) {
-    PushWork work = read_push(command);
+    CachePushOptions push = read_push(command);
     RuntimeOptions options = runtime_options(command);
     read_sign_key_flag(command, options);
     const engine::Settings settings = settings_with_remote(command);
@@ -123,19 +106,19 @@ int run_push(const Command& command) {
         settings.log(level, line);
     };
     const InterruptWatch watch("attnsmith: stopping; once more ends it at once\n");
-    work.options.stop = watch.token();
-    work.options.progress = [&](const CachePushedEntry& entry, int done, int total) {
+    push.stop = watch.token();
+    push.progress = [&](const CachePushedEntry& entry, int done, int total) {
         progress.step(done, total, pushed_step_text(entry));
     };
-    const CachePushReport report = Runtime(options).cache().push(work.options);
+    const CachePushReport report = Runtime(options).cache().push(push);
     progress.clear();
-    work.doubts.add(report.unserved, work.names);
+    const Doubts doubts(report);
     if (as_json) {
-        print_json(pushed_report_json(report, work.doubts));
+        print_json(to_json(report));
     } else {
-        print(pushed_text(report) + text_of(work.doubts));
+        print(pushed_text(report) + text_of(doubts));
     }
-    return conclude_push(command, report, work.doubts, watch);
+    return conclude_push(command, report, doubts, watch);
 }
 
 int run_pull(const Command& command) {
@@ -151,8 +134,7 @@ int run_pull(const Command& command) {
                    .when_interrupted = "attnsmith: stopping; once more ends it at once\n"};
     run.options.compile = false;
     (void)settings_with_remote(command);
-    return run_prewarm(command, asked, distinct_specs(asked), sms_or_present(command, asked.sms),
-                       std::move(run));
+    return run_prewarm(command, asked, sms_or_present(command, asked.sms), std::move(run));
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -13,9 +12,9 @@
 #include "cli/cache/prometheus.hpp"
 #include "cli/program/output.hpp"
 #include "reports/cache_directories.hpp"
-#include "reports/cache_json.hpp"
 #include "reports/kernel_list.hpp"
 #include "reports/public_reports.hpp"
+#include "reports/report_json.hpp"
 #include "reports/unreadable.hpp"
 #include "settings/entry_times.hpp"
 
@@ -73,7 +72,7 @@ int run_ls(const Command& command) {
     const cache::Store store(options);
     const engine::KernelList list = engine::list_kernels(store);
     if (command.has("json")) {
-        print_json(engine::to_json(engine::report_of(list, options)));
+        print_json(to_json(engine::report_of(list, options)));
     } else {
         // What could not be read may hold anything.
         const bool is_known = list.unreadable.empty() || !list.kernels.empty();
@@ -134,7 +133,7 @@ int run_stat(const Command& command) {
     const cache::Store store(quiet_options(command));
     const cache::Statistics statistics = store.stat();
     if (command.has("json")) {
-        print_json(engine::to_json(engine::report_of(statistics)));
+        print_json(to_json(engine::report_of(statistics)));
     } else if (command.has("prometheus")) {
         print(prometheus_text(statistics));
     } else {
@@ -169,7 +168,7 @@ int run_verify(const Command& command) {
     const cache::Store store(options);
     const cache::VerifyReport report = store.verify();
     if (command.has("json")) {
-        print_json(engine::to_json(engine::report_of(report, options.directory)));
+        print_json(to_json(engine::report_of(report, options.directory)));
     } else {
         for (const cache::BadEntry& bad : report.bad) {
             print(fmt::format("bad  {}: {}; {}\n", printable(bad.path), printable(bad.reason),
@@ -187,7 +186,7 @@ int run_verify(const Command& command) {
 int run_dir(const Command& command) {
     const engine::Settings settings = cache_settings(command);
     if (command.has("json")) {
-        print_json(engine::dir_json(settings));
+        print_json(engine::places_json(settings));
         return kSuccess;
     }
     for (const std::string& directory : settings.cache_dirs) print(printable(directory) + "\n");

@@ -160,7 +160,7 @@ CheckReport run_models(const Command& command, const std::vector<NamedModel>& mo
     Progress progress(Progress::Elsewhere::nothing);
     for (const auto& [name, model] : models) {
         for (const UnsupportedPart& part : model.unsupported) {
-            report.doubts.refused.push_back({name + "/" + part.name, part.reason});
+            report.doubts.refused.push_back(refused(name + "/" + part.name, part.reason));
         }
         for (const ModelWarning& warning : model.warnings)
             report.doubts.warnings.push_back({warning.kind, name + "/" + warning.field, warning.text});

@@ -22,6 +22,7 @@
 #include "problem/spelling.hpp"
 #include "reports/cache_directories.hpp"
 #include "reports/kernel_list.hpp"
+#include "reports/report_json.hpp"
 #include "reports/unreadable.hpp"
 #include "settings/environment.hpp"
 
@@ -229,7 +230,7 @@ Finding no_cache_finding(const Facts& facts, Health trouble) {
 void add_unreadable(const std::vector<cache::Status>& unreadable, Finding& finding) {
     if (unreadable.empty()) return;
     finding.text += "; " + engine::unreadable_text(unreadable);
-    finding.facts["unreadable"] = engine::unreadable_json(engine::report_of(unreadable));
+    finding.facts["unreadable"] = engine::unreadable_json(unreadable);
 }
 
 constexpr std::uint64_t kLittleRoom = std::uint64_t{64} << 20;  // about a thousand kernels

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/program/output.hpp"
+#include "reports/report_json.hpp"
 
 namespace attnsmith::cli {
 namespace {
@@ -31,20 +32,16 @@ void add_doubt_flags(Command& command) {
                        "not known or not supported");
 }
 
-void Doubts::add(std::span<const PrewarmRefusal> unserved, std::span<const std::string> names) {
-    for (const PrewarmRefusal& one : unserved) refused.push_back({names[one.spec], one.reason, one.sm});
-}
-
 std::string text_of(const Doubts& doubts) {
     const std::string refused = list_text(doubts.refused);
     if (verbosity() == Verbosity::quiet) return refused;
     return refused + list_text(doubts.skipped) + list_text(doubts.warnings);
 }
 
-void add_doubts(nlohmann::ordered_json& report, const Doubts& doubts, const char* skipped_as) {
-    report["unsupported"] = to_json(doubts.refused);
-    report[skipped_as] = to_json(doubts.skipped);
-    report["warnings"] = to_json(doubts.warnings);
+void add_doubts(nlohmann::ordered_json& report, const Doubts& doubts) {
+    report["unsupported"] = engine::unsupported_json(doubts.refused);
+    report["skipped"] = engine::skipped_json(doubts.skipped);
+    report["warnings"] = engine::warnings_json(doubts.warnings);
 }
 
 std::vector<std::string> failing_doubts(const Command& command, const Doubts& doubts) {

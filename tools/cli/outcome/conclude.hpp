@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <concepts>
 #include <cstddef>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -25,7 +25,7 @@ void add_doubt_flags(Command& command);
 
 // What a command did not do, or is not sure of.
 struct Doubts {
-    std::vector<Refused> refused{};
+    std::vector<PrewarmRefusal> refused{};
     std::vector<SkippedPart> skipped{};
     std::vector<ModelWarning> warnings{};
 
@@ -37,16 +37,17 @@ struct Doubts {
           warnings(coverage.warnings) {}
     explicit Doubts(const Model& model)
         : refused(refused_parts(model.unsupported)), warnings(model.warnings) {}
-
-    // What no kernel serves. `names` are of the specs that were asked for.
-    void add(std::span<const PrewarmRefusal> unserved, std::span<const std::string> names);
+    // Those that a report on a coverage has.
+    template <class Report>
+    requires std::same_as<decltype(Report::unsupported), std::vector<PrewarmRefusal>>
+    explicit Doubts(const Report& report)
+        : refused(report.unsupported), skipped(report.skipped), warnings(report.warnings) {}
 };
 
 // A line for each; of what is refused alone under --quiet.
 std::string text_of(const Doubts& doubts);
-// Adds "unsupported", "skipped" and "warnings" to a report. One whose own "skipped" counts something else
-// names the list `skipped_as`.
-void add_doubts(nlohmann::ordered_json& report, const Doubts& doubts, const char* skipped_as = "skipped");
+// Adds "unsupported", "skipped" and "warnings" to a report.
+void add_doubts(nlohmann::ordered_json& report, const Doubts& doubts);
 
 // A line for each kind of doubt that fails the command; none where it may succeed.
 std::vector<std::string> failing_doubts(const Command& command, const Doubts& doubts);
@@ -59,7 +60,7 @@ std::string failures_text(const std::vector<Item>& items) {
     std::vector<const Item*> first;  // of each reason
     std::map<std::string, std::size_t> count;
     for (const Item& item : items) {
-        if (item.state == "failed" && ++count[item.error] == 1) first.push_back(&item);
+        if (to_string(item.state) == "failed" && ++count[item.error] == 1) first.push_back(&item);
     }
     std::vector<std::string> reasons;
     for (const Item* item : first) {

@@ -63,7 +63,7 @@ void plan_attention(const Runtime& runtime, const ModelAttention& attention, int
         if (!attention.phase.empty()) plans.plans.back()["model"] = model_json(attention);
     } catch (const Unsupported& error) {
         if (!listed) throw;
-        plans.doubts.refused.push_back({name_of(attention), error.what(), sm});
+        plans.doubts.refused.push_back(refused(name_of(attention), error.what(), sm));
     }
 }
 

@@ -8,6 +8,7 @@
 #include "cli/asked/runtime_flags.hpp"
 #include "cli/outcome/conclude.hpp"
 #include "cli/program/output.hpp"
+#include "engine/named_specs.hpp"
 #include "engine/prewarm.hpp"
 #include "engine/runtime_impl.hpp"
 #include "reports/explain.hpp"
@@ -55,13 +56,14 @@ std::string report_text(const std::vector<Explanation>& kernels) {
 
 }  // namespace
 
-int dry_run(const Command& command, const Asked& asked, const std::vector<AttentionSpec>& specs,
-            const std::vector<std::string>& names, const std::vector<int>& sms) {
+int dry_run(const Command& command, const Asked& asked, const std::vector<int>& sms) {
     const Runtime runtime = open_cache_runtime(command);
+    const engine::NamedSpecs named = engine::named_specs(asked);
     std::vector<PrewarmRefusal> not_served;
-    const engine::Explained explained = engine::explain(engine::impl_of(runtime), specs, sms, not_served);
+    const engine::Explained explained =
+        engine::explain(engine::impl_of(runtime), named.specs, sms, not_served);
     Doubts doubts(asked);
-    doubts.add(not_served, names);
+    doubts.refused = engine::unsupported_of(asked, named, std::move(not_served));
     if (command.has("json")) {
         print_json(report_json(explained.kernels, doubts));
     } else {

@@ -45,10 +45,9 @@ int prewarm(const Command& command) {
     if (run.options.push) (void)settings_with_remote(command);
     run.options.jobs = static_cast<int>(command.integer("jobs", 0, 1024, 0));
     (void)cache_settings(command);  // throws where there is no directory
-    const DistinctSpecs work = distinct_specs(asked);
     const std::vector<int> sms = sms_or_present(command, asked.sms);
-    if (command.has("dry-run")) return dry_run(command, asked, work.specs, work.names, sms);
-    return run_prewarm(command, asked, work, sms, std::move(run));
+    if (command.has("dry-run")) return dry_run(command, asked, sms);
+    return run_prewarm(command, asked, sms, std::move(run));
 }
 
 }  // namespace

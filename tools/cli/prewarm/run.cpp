@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <unordered_set>
 #include <utility>
 
 #include "cli/asked/runtime_flags.hpp"
@@ -13,86 +11,48 @@
 #include "cli/program/output.hpp"
 #include "cli/program/progress.hpp"
 #include "cubins/needed_kernels.hpp"
-#include "cubins/store_options.hpp"
 #include "engine/runtime_impl.hpp"
 #include "engine/tuning_files.hpp"
-#include "problem/json_text.hpp"
-#include "problem/request/request_fields.hpp"
+#include "reports/report_json.hpp"
 #include "settings/environment.hpp"
 #include "settings/signing_keys.hpp"
 
 namespace attnsmith::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr const char* kPullSchema = "attnsmith.cache-pull/1";
-
-int count_kernels(const DistinctSpecs& work, const std::vector<int>& sms, const engine::Settings& settings) {
+int count_kernels(const Asked& asked, const std::vector<int>& sms, const engine::Settings& settings) {
     std::vector<PrewarmRefusal> refused;
     const families::TuningTable tuning = engine::load_tuning(settings.tuning_files);
-    return static_cast<int>(engine::needed_kernels(work.specs, sms, tuning, refused).size());
+    return static_cast<int>(engine::needed_kernels(asked.specs(), sms, tuning, refused).size());
 }
 
 std::string step_text(const PrewarmedKernel& kernel) {
-    std::string text = fmt::format("{} sm {}: {}", kernel.name, kernel.sm, kernel.state);
-    if (kernel.state == "compiled") text += fmt::format(" in {:.2f} s", kernel.milliseconds / 1000);
+    std::string text = fmt::format("{} sm {}: {}", kernel.name, kernel.sm, to_string(kernel.state));
+    if (kernel.state == PrewarmState::compiled)
+        text += fmt::format(" in {:.2f} s", kernel.milliseconds / 1000);
     return text;  // why one failed is said at the end, once for all that failed so
 }
 
-PrewarmReport run_with_progress(PrewarmRun run, const DistinctSpecs& work, const std::vector<int>& sms,
+PrewarmReport run_with_progress(PrewarmRun run, const Asked& asked, const std::vector<int>& sms,
                                 Progress& progress, std::stop_token stop) {
     Runtime runtime(run.runtime);
     if (!run.options.compile) engine::impl_of(runtime).cubins.remotes().require_used();
     run.options.stop = std::move(stop);
     run.options.progress = [&](const PrewarmedKernel& kernel, int done, int total) {
-        progress.step(done, total, step_text(kernel), kernel.state != "hit");
+        progress.step(done, total, step_text(kernel), kernel.state != PrewarmState::hit);
     };
     run.options.waiting = [&](const PrewarmedKernel& kernel) {
         progress.note(
             fmt::format("{} sm {}: waiting for another process that has it", kernel.name, kernel.sm));
     };
-    return runtime.prewarm(work.specs, sms, run.options);
-}
-
-// The directory or bundle that each kernel lies in now, which may be a read-only layer; empty where none has
-// it, as when it failed.
-std::vector<std::string> places_of(const PrewarmReport& report, const engine::Settings& settings) {
-    const cache::Store store(engine::store_options(settings));
-    std::vector<std::string> places;
-    for (const PrewarmedKernel& kernel : report.kernels) {
-        const bool is_stored =
-            kernel.state != "failed" && kernel.state != "missing" && kernel.state != "cancelled";
-        const auto key = is_stored ? cache::Digest::parse(kernel.key) : std::nullopt;
-        const auto found = key ? store.candidates(*key) : std::vector<cache::Candidate>();
-        places.push_back(found.empty() ? std::string() : settings.cache_dirs[found.front().layer]);
-    }
-    return places;
-}
-
-// The library's report, whose list of what is not supported knows specs by their place; here they have names,
-// and a model's other parts and warnings stand beside them.
-Json report_json(const PrewarmReport& report, bool compiles, const std::vector<std::string>& places,
-                 const Doubts& doubts) {
-    Json json = problem::parse_ordered_json(to_json(report)).value();
-    if (!compiles) {
-        json["schema"] = kPullSchema;
-        for (const char* never : {"compiled", "pushed"}) json["summary"].erase(never);
-    }
-    for (std::size_t i = 0; i < places.size(); ++i) {
-        if (!places[i].empty()) json["kernels"][i]["directory"] = places[i];
-    }
-    json["summary"]["unsupported"] = doubts.refused.size();
-    json["summary"]["ok"] = report.ok() && doubts.refused.empty();
-    add_doubts(json, doubts);
-    return json;
+    return runtime.prewarm(asked, sms, run.options);
 }
 
 // A line for each, as one reads and repairs them.
 std::string missing_text(const PrewarmReport& report) {
     std::string text;
     for (const PrewarmedKernel& kernel : report.kernels) {
-        if (kernel.state == "missing")
+        if (kernel.state == PrewarmState::missing)
             text += fmt::format("missing  {} sm {} ({}): {}\n", printable(kernel.name), kernel.sm, kernel.key,
                                 printable(kernel.error));
     }
@@ -100,10 +60,10 @@ std::string missing_text(const PrewarmReport& report) {
 }
 
 // "in /kernels"; of several how many are in each: "2 in /kernels, 4 in /layer".
-std::string places_text(const std::vector<std::string>& places, const std::vector<std::string>& order) {
+std::string places_text(const std::vector<PrewarmedKernel>& kernels, const std::vector<std::string>& order) {
     std::vector<std::string> texts, only;
     for (const std::string& place : order) {
-        const auto count = std::ranges::count(places, place);
+        const auto count = std::ranges::count(kernels, place, &PrewarmedKernel::directory);
         if (count == 0) continue;
         texts.push_back(fmt::format("{} in {}", count, printable(place)));
         only.push_back(fmt::format("in {}", printable(place)));
@@ -148,20 +108,7 @@ int conclude_run(const Command& command, const PrewarmReport& report, const Doub
 
 }  // namespace
 
-DistinctSpecs distinct_specs(const Asked& asked) {
-    DistinctSpecs work;
-    const auto hash = [](const AttentionSpec& spec) { return problem::hash_of(spec); };
-    std::unordered_set<AttentionSpec, decltype(hash)> known(asked.attentions.size(), hash);
-    for (const ModelAttention& attention : asked.attentions) {
-        if (!known.insert(attention.request.spec).second) continue;
-        work.specs.push_back(attention.request.spec);
-        work.names.push_back(name_of(attention));
-    }
-    return work;
-}
-
-int run_prewarm(const Command& command, const Asked& asked, const DistinctSpecs& work,
-                const std::vector<int>& sms, PrewarmRun run) {
+int run_prewarm(const Command& command, const Asked& asked, const std::vector<int>& sms, PrewarmRun run) {
     const engine::Settings settings = cache_settings(command);
     const bool as_json = command.has("json"), compiles = run.options.compile;
     Progress progress(as_json ? Progress::Elsewhere::nothing : Progress::Elsewhere::lines);
@@ -172,17 +119,15 @@ int run_prewarm(const Command& command, const Asked& asked, const DistinctSpecs&
     run.runtime.on_miss =
         OnMiss::compile;  // whatever ATTNSMITH_ON_MISS says: PrewarmOptions has the word here
     const InterruptWatch watch(run.when_interrupted);
-    progress.begin(count_kernels(work, sms, settings), run.doing);
-    const PrewarmReport report = run_with_progress(std::move(run), work, sms, progress, watch.token());
-    Doubts doubts(asked);
-    doubts.add(report.unsupported, work.names);
+    progress.begin(count_kernels(asked, sms, settings), run.doing);
+    const PrewarmReport report = run_with_progress(std::move(run), asked, sms, progress, watch.token());
+    const Doubts doubts(report);
     progress.clear();
-    const std::vector<std::string> places = places_of(report, settings);
     if (as_json) {
-        print_json(report_json(report, compiles, places, doubts));
+        print_json(compiles ? to_json(report) : engine::pull_json(report));
     } else {
-        print(missing_text(report) +
-              summary_text(report, compiles, places_text(places, settings.cache_dirs)) + text_of(doubts));
+        const std::string places = places_text(report.kernels, settings.cache_dirs);
+        print(missing_text(report) + summary_text(report, compiles, places) + text_of(doubts));
     }
     return conclude_run(command, report, doubts, watch);
 }

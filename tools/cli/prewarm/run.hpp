@@ -2,7 +2,6 @@
 // asked for, the run with its progress, and its report.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "attnsmith/runtime.hpp"
@@ -10,13 +9,6 @@
 #include "cli/program/command.hpp"
 
 namespace attnsmith::cli {
-
-// Each spec once, with the name of the first attention that has it.
-struct DistinctSpecs {
-    std::vector<AttentionSpec> specs;
-    std::vector<std::string> names;
-};
-DistinctSpecs distinct_specs(const Asked& asked);
 
 struct PrewarmRun {
     RuntimeOptions runtime;  // its log is set by the run
@@ -26,8 +18,7 @@ struct PrewarmRun {
 };
 
 // Returns the exit code.
-int run_prewarm(const Command& command, const Asked& asked, const DistinctSpecs& work,
-                const std::vector<int>& sms, PrewarmRun run);
+int run_prewarm(const Command& command, const Asked& asked, const std::vector<int>& sms, PrewarmRun run);
 
 // --sign-key, of what is pushed, and the key's file in `options`. Throws InvalidRequest where it is no key.
 void add_sign_key_flag(Command& command);

@@ -50,9 +50,9 @@ void print(std::string_view text) {
     if (g_output_error == 0) g_output_error = write_all(STDOUT_FILENO, text);
 }
 
-void print_json(const nlohmann::ordered_json& json) {
-    print(problem::visible_json(problem::indented(json)) + "\n");
-}
+void print_json(const nlohmann::ordered_json& json) { print_json(problem::indented(json)); }
+
+void print_json(const std::string& json) { print(problem::visible_json(json) + "\n"); }
 
 std::string finish_output() {
     if (g_output_error == 0 || g_output_error == EPIPE) return {};

@@ -19,6 +19,7 @@ void prepare_standard_streams();
 // Writes to standard output. Trouble is remembered: the work goes on, and finish_output() tells.
 void print(std::string_view text);
 void print_json(const nlohmann::ordered_json& json);
+void print_json(const std::string& json);  // of text that is JSON already
 
 // Why standard output did not take everything; empty where it did, and where its reader left of its own
 // accord.

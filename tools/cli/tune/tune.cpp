@@ -152,11 +152,11 @@ TuneWork work_of(const Command& command) {
 
 // Each class once, with the attention that has the most to compute.
 std::vector<TuningClass> classes_of(const std::vector<Shape>& shapes, const families::DeviceTraits& device,
-                                    std::vector<Refused>& refused) {
+                                    std::vector<PrewarmRefusal>& refusals) {
     std::vector<TuningClass> classes;
     for (const Shape& shape : shapes) {
         if (const auto reason = bench::tuning_refusal(shape.problem, device)) {
-            refused.push_back({shape.name, *reason});
+            refusals.push_back(refused(shape.name, *reason));
             continue;
         }
         const TuningMatch match = class_of(shape, device.sm);
@@ -223,7 +223,7 @@ RuntimeOptions tuning_options(const Command& command, Progress& progress) {
 
 // `options` have the deadline of all classes. `report` takes what is printed otherwise, if it is given.
 Tuned tune(Runtime& runtime, const std::vector<TuningClass>& classes, const families::DeviceTraits& device,
-           const bench::TileSpeedOptions& options, Progress& progress, std::vector<Refused>& refused,
+           const bench::TileSpeedOptions& options, Progress& progress, std::vector<PrewarmRefusal>& refusals,
            Json* report) {
     Tuned tuned;
     for (std::size_t i = 0; i < classes.size(); ++i) {
@@ -247,7 +247,7 @@ Tuned tune(Runtime& runtime, const std::vector<TuningClass>& classes, const fami
         if (const bench::TileSpeed& best = speeds.front(); best.failure.empty()) {
             tuned.entries.push_back(entry_of(classes[i], best, device));
         } else {
-            refused.push_back({text_of(classes[i].match), best.failure});
+            refusals.push_back(refused(text_of(classes[i].match), best.failure));
         }
     }
     return tuned;

@@ -398,6 +398,7 @@ class CacheBadEntry(TypedDict):
 
     path: str
     reason: str
+    quarantined: bool
     action: str
 
 
@@ -479,7 +480,7 @@ class CacheStatistics(TypedDict):
     entries: int
     bytes: int
     allocated_bytes: int
-    max_bytes: int
+    max_bytes: Optional[int]
     quarantined: int
     staging: int
     counters: CacheCounters
@@ -530,16 +531,13 @@ class CacheExplanation(_CacheExplanation, total=False):
     nearest: CacheNearest
 
 
-class _CacheExplanations(TypedDict):
+class CacheExplanations(TypedDict):
+    """The kernels of a key or a request, and their entries: cache("explain")."""
+
     schema: Literal["attnsmith.cache-explain/1"]
     directories: List[str]
     kernels: List[CacheExplanation]
     unreadable: List[CacheUnreadable]
-
-
-class CacheExplanations(_CacheExplanations, total=False):
-    """The kernels of a key or a request, and their entries: cache("explain")."""
-
     unsupported: List[UnsupportedPart]
     skipped: List[SkippedPart]
     warnings: List[ModelWarning]
@@ -552,7 +550,7 @@ class CacheVerification(TypedDict):
     directory: str
     checked: int
     unusable: int
-    skipped: int
+    other_format: int
     stale_staging_removed: int
     bad: List[CacheBadEntry]
 
@@ -605,15 +603,18 @@ class _CacheExportReport(TypedDict):
     schema: Literal["attnsmith.cache-export/1"]
     entries: int
     bytes: int
-    skipped: int
+    other_format: int
     missing: int
     bad: List[CacheBadEntry]
     unreadable: List[CacheUnreadable]
+    unsupported: List[UnsupportedPart]
+    skipped: List[SkippedPart]
+    warnings: List[ModelWarning]
 
 
 class CacheExportReport(_CacheExportReport, total=False):
     """What was written: cache("export"). A bundle has `file`; an image has `oci`, its directory, `tag` and `digest`.
-    `skipped` counts entries of other formats, and `missing` the kernels of the model that the cache does not have."""
+    `other_format` counts entries of other formats, and `missing` the kernels of the model that the cache does not have."""
 
     file: str
     oci: str
@@ -621,9 +622,6 @@ class CacheExportReport(_CacheExportReport, total=False):
     digest: str
     signature_file: str
     signed_by: str
-    unsupported: List[UnsupportedPart]
-    skipped_combinations: List[SkippedPart]
-    warnings: List[ModelWarning]
 
 
 class _CacheImportReport(TypedDict):
@@ -674,14 +672,14 @@ class _CachePushReport(TypedDict):
     failed: int
     cancelled: int
     bytes: int
-    skipped: int
+    other_format: int
     seconds: float
     entries: List[CachePushedEntry]
     missing: List[CacheMissingKernel]
     bad: List[CacheBadEntry]
     unreadable: List[CacheUnreadable]
     unsupported: List[UnsupportedPart]
-    skipped_combinations: List[SkippedPart]
+    skipped: List[SkippedPart]
     warnings: List[ModelWarning]
 
 

@@ -198,8 +198,8 @@ class Runtime(Closable):
         config: a file, a model's folder, the text, a dict, or a config object of transformers (or any object with
             to_dict()).
         options: the words of attnsmith.ModelOptions: dtype, lse, kv, page_size, page_order, index_dtype, alignment,
-            o_dtype, kv_dtype, kv_scale, precision, consistency, slots, batch, q_len, kv_len, tensor_parallel, and strict,
-            with which an unsupported part or a warning raises Unsupported, with refusals.
+            o_dtype, kv_dtype, kv_scale, precision, consistency, slots, rope_table, q_dtype, check_slots, batch, q_len,
+            kv_len, tensor_parallel, and strict, with which an unsupported part or a warning raises Unsupported, with refusals.
 
         Raises InvalidRequest, Unsupported.
         """
@@ -210,8 +210,8 @@ class Runtime(Closable):
     def coverage(self, request: Union[None, Request, RequestChoices] = None, *, model: Optional[Model] = None,
                  **words: Any) -> CoverageReport:
         """Returns the attentions of a request, or of a model, in which the words that a program chooses may be lists:
-        dtype, lse, kv, page_order, page_size, index_dtype, alignment, o_dtype, kv_dtype, kv_scale, precision, consistency
-        and slots. The result has the attentions of all combinations, each once, and under "skipped" the combinations that
+        dtype, lse, kv, page_order, page_size, index_dtype, alignment, o_dtype, kv_dtype, kv_scale, precision, consistency,
+        slots, rope_table, q_dtype and check_slots. The result has the attentions of all combinations, each once, and under "skipped" the combinations that
         do not exist.
 
         request: a dict of words. words: more of them, by name; with a model, its options. model: a config as model() takes

@@ -79,6 +79,9 @@ class _Choice(TypedDict, total=False):
     precision: Optional[Precision]
     consistency: Optional[Consistency]
     slots: Optional[Slots]
+    rope_table: Optional[RopeTable]
+    q_dtype: Optional[KvDType]
+    check_slots: Optional[bool]
 
 
 class _Choices(TypedDict, total=False):
@@ -97,6 +100,9 @@ class _Choices(TypedDict, total=False):
     precision: Union[None, Precision, Collection[Precision]]
     consistency: Union[None, Consistency, Collection[Consistency]]
     slots: Union[None, Slots, Collection[Slots]]
+    rope_table: Union[None, RopeTable, Collection[RopeTable]]
+    q_dtype: Union[None, KvDType, Collection[KvDType]]
+    check_slots: Union[None, bool, Collection[bool]]
 
 
 class _Attention(TypedDict, total=False):
@@ -119,14 +125,11 @@ class _Attention(TypedDict, total=False):
     sink: Optional[bool]
     rope: Optional[Rope]
     rotary_dim: Optional[Integer]
-    rope_table: Optional[RopeTable]
     rope_factor: Optional[Number]
     q_norm: Optional[bool]
     k_norm: Optional[bool]
     v_norm: Optional[bool]
     norm_eps: Optional[Number]
-    q_dtype: Optional[KvDType]
-    check_slots: Optional[bool]
 
 
 class Request(_Attention, _Choice, _Sizes, total=False):
@@ -190,7 +193,7 @@ class RequestChoices(_Attention, _Choices, _Sizes, total=False):
 
 class ModelOptions(_Choice, _Sizes, total=False):
     """The options of Runtime.model(): the words of a Request that a config leaves open. kv is "paged" and page_size 16
-    unless given; slots adds the appends of the model's layers.
+    unless given; slots adds the appends of the model's layers, which rope_table, q_dtype and check_slots are about.
 
     tensor_parallel: how many GPUs the heads are divided among; 1 unless given.
     strict: True makes a warning or an unsupported part an error.

@@ -1,0 +1,38 @@
+#include "engine/named_specs.hpp"
+
+#include <unordered_set>
+
+#include "problem/request/request_fields.hpp"
+
+namespace attnsmith::engine {
+
+std::string name_of(const ModelAttention& attention) {
+    return attention.name.empty() ? std::string(to_string(attention.request.spec.op)) : attention.name;
+}
+
+NamedSpecs named_specs(const Coverage& coverage) {
+    NamedSpecs result;
+    const auto hash = [](const AttentionSpec& spec) { return problem::hash_of(spec); };
+    std::unordered_set<AttentionSpec, decltype(hash)> known(coverage.attentions.size(), hash);
+    for (const ModelAttention& attention : coverage.attentions) {
+        if (!known.insert(attention.request.spec).second) continue;
+        result.specs.push_back(attention.request.spec);
+        result.names.push_back(name_of(attention));
+    }
+    return result;
+}
+
+std::vector<PrewarmRefusal> unsupported_of(const Coverage& coverage, const NamedSpecs& specs,
+                                           std::vector<PrewarmRefusal> not_served) {
+    std::vector<PrewarmRefusal> unsupported;
+    for (const UnsupportedPart& part : coverage.unsupported)
+        unsupported.push_back({.spec = {}, .sm = 0, .name = part.name, .reason = part.reason});
+    for (PrewarmRefusal& refusal : not_served) {
+        refusal.name = specs.names.at(refusal.spec.value());
+        refusal.spec.reset();
+        unsupported.push_back(std::move(refusal));
+    }
+    return unsupported;
+}
+
+}  // namespace attnsmith::engine

@@ -1,0 +1,23 @@
+// How many members an aggregate has, counted by the compiler.
+#pragma once
+
+#include <cstddef>
+
+namespace attnsmith::problem {
+
+// Stands for a value of any type, in a braced list that is never evaluated.
+struct AnyValue {
+    template <class Value>
+    operator Value() const;
+};
+
+// An aggregate takes as many values in braces as it has members, and no more.
+template <class Aggregate, class... Values>
+consteval std::size_t member_count() {
+    if constexpr (requires { Aggregate{Values{}..., AnyValue{}}; })
+        return member_count<Aggregate, Values..., AnyValue>();
+    else
+        return sizeof...(Values);
+}
+
+}  // namespace attnsmith::problem
