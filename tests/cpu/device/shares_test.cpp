@@ -109,7 +109,7 @@ struct Launch {
         args.q_tokens = q_indptr.back();
         args.bounds = {window_left < 0 ? device::abi::kUnbounded : window_left,
                        window_right < 0 ? device::abi::kUnbounded : window_right,
-                       device::abi::divisor_of(chunk)};
+                       device::abi::divisor_of(chunk), device::abi::divisor_of(0)};
         args.splits = 1;
         args.least_share = least_share;
         args.most_units = most_units;
