@@ -49,6 +49,9 @@ void requests(const std::string& config_json) {
     all.add(as::recorded_coverage(
         R"({"schema": "attnsmith.recorded/1", "request": {"op": "merge", "head_dim_vo": 64, "q_heads": 8}})",
         "today.jsonl"));
+    as::AttentionRequest typed;
+    typed.spec = {.head_dim_qk = 128, .q_heads = 32, .kv_heads = 8, .mask = as::Mask::causal};
+    all.add(as::coverage_of({typed}), "typed/");
     std::cout << all.specs().size() << " specs; " << as::to_json(all).size() << " bytes of JSON\n";
 }
 

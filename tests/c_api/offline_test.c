@@ -306,7 +306,7 @@ static void test_defaults_of_a_zeroed_spec(void) {
     const char* const defaults[] = {
         "\"dtype\":\"bf16\"",    "\"mask\":\"full\"",    "\"window_left\":null",      "\"scale\":0.125",
         "\"softcap\":null",      "\"kv\":\"dense\"",     "\"index_dtype\":\"int32\"", "\"alignment\":16",
-        "\"head_dim_vo\":64",    "\"batch\":1",          "\"precision\":\"default\"", "\"o_dtype\":\"bf16\"",
+        "\"head_dim_vo\":64",    "\"batch\":1",          "\"precision\":\"standard\"", "\"o_dtype\":\"bf16\"",
         "\"kv_dtype\":\"bf16\"", "\"kv_scale\":\"none\""};
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults; ++i) CHECK(contains(with_null, defaults[i]));
     attnsmith_string_free(with_null);

@@ -30,12 +30,25 @@ std::string value_text(const json& value) {
                          fmt::format("at most {} combinations with the other words", kMostVariants));
 }
 
+// A word by its own name, where the value is another spelling of it.
+json usual_spelling(const RequestField& field, const json& value) {
+    if (field.type != FieldType::word || !value.is_string()) return value;
+    try {
+        AttentionRequest request;
+        field.set(request, field.name, value);
+        return field.get(request);
+    } catch (const Error&) {
+        return value;  // refused with the rest of its request
+    }
+}
+
 // Each once, in the order given.
 std::vector<json> values_of(const RequestField& field, const json& given) {
     if (!given.is_array()) return {given};
     if (given.size() > kMostVariants) refuse_number(field, given.size());
     std::vector<json> values;
-    for (const json& value : given) {
+    for (const json& one : given) {
+        const json value = usual_spelling(field, one);
         if (std::ranges::find(values, value) == values.end()) values.push_back(value);
     }
     if (values.empty()) throw InvalidRequest(std::string(field.name), "[]", "a value, or several");

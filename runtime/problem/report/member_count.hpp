@@ -12,12 +12,12 @@ struct AnyValue {
 };
 
 // An aggregate takes as many values in braces as it has members, and no more.
-template <class Aggregate, class... Values>
+template <class Aggregate, class... Members>
 consteval std::size_t member_count() {
-    if constexpr (requires { Aggregate{Values{}..., AnyValue{}}; })
-        return member_count<Aggregate, Values..., AnyValue>();
+    if constexpr (requires { Aggregate{Members{}..., AnyValue{}}; })
+        return member_count<Aggregate, Members..., AnyValue>();
     else
-        return sizeof...(Values);
+        return sizeof...(Members);
 }
 
 }  // namespace attnsmith::problem

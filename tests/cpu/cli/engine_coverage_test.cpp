@@ -299,6 +299,6 @@ TEST_CASE("an engine is known by its name, and decides how its cache lies in mem
     for (const problem::RequestField& field : problem::request_fields()) {
         if (cli::decides(Engine::vllm, field)) decided.insert(std::string(field.name));
     }
-    CHECK(decided == Kinds{"alignment", "index_dtype", "kv", "kv_scale", "lse", "o_dtype", "page_order",
-                           "precision", "slots"});
+    CHECK(decided == Kinds{"alignment", "check_slots", "index_dtype", "kv", "kv_scale", "lse", "o_dtype",
+                           "page_order", "precision", "q_dtype", "rope_table", "slots"});
 }

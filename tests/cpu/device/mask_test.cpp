@@ -139,8 +139,9 @@ TEST_CASE("a causal block at the ends of what positions can be does not overflow
         const Mask mask{.left = {}, .right = 0, .chunk = {}, .block = block, .q_len = 2, .kv_len = longest};
         for (const int token : {0, 1}) {
             const KeyInterval seen = visible_keys(mask.arguments(), mask.sequence(), token);
+            const std::int64_t at = longest - 2 + token;
             CHECK(seen.first == 0);
-            CHECK(seen.end == longest);
+            CHECK(seen.end == std::min<std::int64_t>(longest, (at / block + 1) * block));
         }
         const Mask before{.left = {}, .right = 0, .chunk = {}, .block = block, .q_len = longest, .kv_len = 1};
         CHECK(visible_keys(before.arguments(), before.sequence(), 0).is_empty());
