@@ -53,8 +53,9 @@ class Arguments(LaunchTest):
             if kind is ctypes.c_void_p or name.endswith("_stride"):
                 continue
             if issubclass(kind, ctypes.Structure):
-                found = tuple(getattr(getattr(launched, name), field) for field, _ in kind._fields_)
-                self.assertEqual(found, values.get(name, (0,) * len(found)), msg=name)
+                wanted = type("Holder", (ctypes.Structure,), {"_fields_": [(name, kind)]})()
+                kernel_variants.fill(wanted, values)
+                self.assertEqual(bytes(getattr(launched, name)), bytes(getattr(wanted, name)), msg=name)
                 continue
             value = kind(values.get(name, 0)).value
             self.assertAlmostEqual(getattr(launched, name), value, delta=1e-6 * abs(value), msg=name)

@@ -42,7 +42,9 @@ CHECKED = ((1, 128, 128, 2, 2), (2, 333, 517, 8, 2), (3, 257, 64, 7, 1), (1, 204
 def fields(header, struct):
     """(name, type) of a struct of plain members, in order: a ctype, or the name of a struct."""
     body = re.search(r"struct %s \{(.*?)\n\};" % struct, (ABI / header).read_text(), re.S).group(1)
-    body = re.sub(r"//.*|ATTNSMITH_HOST_DEVICE.*", "", body)  # a member function is a line
+    body = re.sub(r"//.*", "", body)
+    # Member functions, of several lines or of one.
+    body = re.sub(r"(?ms)^    ATTNSMITH_HOST_DEVICE[^\n]*\{$.*?^    \}$|^ *ATTNSMITH_HOST_DEVICE[^\n]*$", "", body)
     found = []
     for member in filter(None, (" ".join(text.split()) for text in body.split(";"))):
         match = re.fullmatch(r"(?:const )?(\w+)(\*?) (\w+(?:, \w+)*)", member)
@@ -53,11 +55,15 @@ def fields(header, struct):
     return found
 
 
+# The structs that are members of arguments, and their headers.
+MEMBERS = {"Divisor": "divisor.h", "KeyBounds": "key_bounds.h"}
+
+
 def structure(header, struct, members):
     known = []
     for name, kind in members:
-        if kind == "Divisor":
-            kind = structure("divisor.h", kind, fields("divisor.h", kind))
+        if kind in MEMBERS:
+            kind = structure(MEMBERS[kind], kind, fields(MEMBERS[kind], kind))
         if isinstance(kind, str):
             raise SystemExit(f"{header}: {struct}.{name} is of a type that is not known here: {kind}")
         known.append((name, kind))
@@ -88,7 +94,9 @@ def fill(target, values):
     that the library launches with zero, too, what launch_values() does not name."""
     ctypes.memset(ctypes.byref(target), 0, ctypes.sizeof(target))
     for name, _ in target._fields_:
-        if name in values:
+        if name in values and isinstance(values[name], dict):
+            fill(getattr(target, name), values[name])
+        elif name in values:
             setattr(target, name, values[name])
 
 
@@ -179,7 +187,7 @@ def launch_values(kernel, sizes, causal, sms):
     scale_log2 = scale * math.log2(math.e)
     values = dict(q_tokens=batch * q_len, kv_tokens=kv_len, rows=batch * q_len * heads, batch=batch, q_heads=heads,
                   kv_heads=kv_heads, group=divisor(group), scale_group=divisor(group), max_q_len=q_len,
-                  max_kv_len=kv_len, window_left=NO_WINDOW, window_right=0 if causal else NO_WINDOW,
+                  max_kv_len=kv_len, bounds=dict(window_left=NO_WINDOW, window_right=0 if causal else NO_WINDOW),
                   tiles=batch * tiles, sequence_tiles=tiles, splits=1, scale=scale, scale_log2=scale_log2)
     values.update(kv_head_shares=1, whole_group=group, warpgroup_tokens=tokens, draws=draws,
                   paired_draws=paired_draws, mixed_streams=single if causal else 1, box_keys=tile_kv,

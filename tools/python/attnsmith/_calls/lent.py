@@ -15,7 +15,7 @@ from .workspaces import PER_THREAD_STREAM, Workspaces
 
 
 #: The functions of libattnsmith that such a library is given.
-LAUNCHING = ("bind", "launch_at", "call_free", "error_free")
+LAUNCHING = ("bind", "call_launch_at", "call_free", "error_free")
 
 
 def launching() -> List[int]:
