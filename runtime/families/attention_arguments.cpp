@@ -122,11 +122,11 @@ abi::AttentionArguments attention_arguments(const LaunchContext& context, const 
     set_lengths(a, batch);
 
     a.status = static_cast<std::uint32_t*>(binding.workspace);
-    const auto region = [&](std::string_view name) {
+    const auto region = [&](Region name) {
         return static_cast<float*>(context.workspace.address(binding.workspace, name));
     };
-    a.partial_o = region(regions::kPartialO);
-    a.partial_ml = region(regions::kPartialMl);
+    a.partial_o = region(Region::partial_o);
+    a.partial_ml = region(Region::partial_ml);
 
     a.pages = shape.pages;
     a.page_rows = shape.table_rows;

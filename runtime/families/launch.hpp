@@ -33,8 +33,8 @@ struct LaunchContext {
 inline void add_partial_results(const LaunchContext& context, WorkspaceLayout& workspace) {
     const std::int64_t rows = context.partial.room;
     if (rows == 0) return;
-    workspace.add(regions::kPartialO, rows * problem::value_dim(context.problem.spec) * 4);
-    workspace.add(regions::kPartialMl, rows * 8);
+    workspace.add(Region::partial_o, rows * problem::value_dim(context.problem.spec) * 4);
+    workspace.add(Region::partial_ml, rows * 8);
 }
 
 // What a kernel's launch takes.

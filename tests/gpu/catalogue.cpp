@@ -82,6 +82,7 @@ bool has_twin(const Case& test) {
     constexpr std::int64_t kMostHeadDim = 256;  // wider ones are refused by name
     return std::max(test.spec.head_dim_qk, test.spec.head_dim_vo) <= kMostHeadDim &&
            test.spec.op == Op::attention && test.spec.precision == Precision::standard && !test.kernel &&
+           test.spec.consistency == Consistency::standard &&  // bitwise has no kernel of precision high
            !test.spec.o_dtype && !test.spec.kv_dtype && test.values <= Values::large_v &&
            std::ranges::find(kElsewhere, test.group) == std::end(kElsewhere);
 }

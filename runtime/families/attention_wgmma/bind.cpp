@@ -128,7 +128,7 @@ void add_maps_of_workspace(const LaunchContext& context, const Binding& binding,
                            const abi::PersistentArguments& arguments, std::vector<TensorMapRequest>& maps) {
     const AttentionSpec& spec = context.problem.spec;
     const std::int64_t tokens = widened_tokens(context.shape);
-    const auto add = [&](std::size_t offset, std::string_view region, std::int64_t head_dim) {
+    const auto add = [&](std::size_t offset, Region region, std::int64_t head_dim) {
         TensorMapRequest map{.offset = offset,
                              .data = context.workspace.address(binding.workspace, region),
                              .dtype = kWidenedTo,
@@ -141,8 +141,8 @@ void add_maps_of_workspace(const LaunchContext& context, const Binding& binding,
                    static_cast<std::uint32_t>(arguments.box_keys), 1, 1};
         maps.push_back(map);
     };
-    add(offsetof(abi::PersistentArguments, k), regions::kWidenedK, spec.head_dim_qk);
-    add(offsetof(abi::PersistentArguments, v), regions::kWidenedV, spec.head_dim_vo);
+    add(offsetof(abi::PersistentArguments, k), Region::widened_k, spec.head_dim_qk);
+    add(offsetof(abi::PersistentArguments, v), Region::widened_v, spec.head_dim_vo);
 }
 
 void set_schedule(const Schedule& schedule, abi::PersistentArguments& arguments) {

@@ -61,11 +61,11 @@ class WidenKeys final : public Family {
         if (!has_room_to_widen(spec, context.shape)) {
             // Such bounds have another plan; this is the room of the largest smaller ones, K and V rounded
             // each.
-            workspace.add(regions::kWidenedK, kMostWidenedBytes + WorkspaceLayout::kAlignment);
+            workspace.add(Region::widened_k, kMostWidenedBytes + WorkspaceLayout::kAlignment);
             return;
         }
-        workspace.add(regions::kWidenedK, widened_bytes(spec, context.shape, spec.head_dim_qk));
-        workspace.add(regions::kWidenedV, widened_bytes(spec, context.shape, spec.head_dim_vo));
+        workspace.add(Region::widened_k, widened_bytes(spec, context.shape, spec.head_dim_qk));
+        workspace.add(Region::widened_v, widened_bytes(spec, context.shape, spec.head_dim_vo));
     }
 
     SourceParts source(const KernelConfig&) const override {
@@ -75,13 +75,11 @@ class WidenKeys final : public Family {
     }
 
     Bound bind(const KernelConfig&, const LaunchContext& context, const Binding& binding) const override {
-        const auto region = [&](std::string_view name) {
-            return context.workspace.address(binding.workspace, name);
-        };
+        const auto region = [&](Region name) { return context.workspace.address(binding.workspace, name); };
         static_assert(offsetof(abi::WidenArguments, attention) == 0);  // as attention_addresses() has it
         const abi::WidenArguments arguments{.attention = attention_arguments(context, binding, {}),
-                                            .k = region(regions::kWidenedK),
-                                            .v = region(regions::kWidenedV),
+                                            .k = region(Region::widened_k),
+                                            .v = region(Region::widened_v),
                                             .blocks = static_cast<std::int32_t>(blocks_of(context))};
         return {.arguments = ArgumentBlock(arguments),
                 .addresses = attention_addresses(context.problem.spec)};

@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 namespace attnsmith::problem {
@@ -79,6 +80,30 @@ Footprint footprint_of(const Tensor& tensor) {
         if (bytes != 0) result.axes.add({extent, bytes < 0 ? -bytes : bytes});
     }
     return result;
+}
+
+// The bytes that a tensor lies within: from `begin` to before `end`.
+struct Range {
+    std::int64_t begin = 0, end = 0;
+};
+
+// Nothing of a tensor without elements, or where 64 bits do not hold the addresses. Most tensors lie apart as
+// ranges, which this finds in a fraction of the time that footprints take.
+std::optional<Range> range_of(const Tensor& tensor) {
+    const std::int64_t element = size_of(tensor.dtype);
+    if (tensor.rank < 0 || tensor.rank > Tensor::kMaxRank || element <= 0) return std::nullopt;
+    Range range;
+    range.begin = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(tensor.data));
+    if (__builtin_add_overflow(range.begin, element, &range.end)) return std::nullopt;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(tensor.rank); ++i) {
+        std::int64_t bytes = 0;
+        if (tensor.shape[i] <= 0 || __builtin_mul_overflow(tensor.shape[i] - 1, tensor.strides[i], &bytes) ||
+            __builtin_mul_overflow(bytes, element, &bytes))
+            return std::nullopt;
+        std::int64_t& side = bytes < 0 ? range.begin : range.end;
+        if (__builtin_add_overflow(side, bytes, &side)) return std::nullopt;
+    }
+    return range;
 }
 
 // Bytes from the lowest to the highest, of the axes that `counts`.
@@ -147,6 +172,9 @@ bool apart(const Footprint& a, const Footprint& b) {
 
 bool may_overlap(const Tensor& a, const Tensor& b) {
     if (a.data == nullptr || b.data == nullptr) return false;
+    if (const auto first = range_of(a), second = range_of(b); first && second) {
+        if (first->begin >= second->end || second->begin >= first->end) return false;
+    }
     const Footprint one = footprint_of(a);
     const Footprint other = footprint_of(b);
     if (one.empty || other.empty) return false;

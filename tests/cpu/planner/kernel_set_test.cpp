@@ -246,14 +246,12 @@ TEST_CASE("a set's workspace serves all smaller bounds", "[planner]") {
                 ++in_chunks;
                 const std::int64_t rows = launch.split.parts * launch.partial.rows;
                 if (rows == 0) continue;
-                const auto* const o = launch.workspace.find(families::regions::kPartialO);
-                const auto* const ml = launch.workspace.find(families::regions::kPartialMl);
-                REQUIRE(o != nullptr);
-                REQUIRE(ml != nullptr);
-                REQUIRE(o->bytes >= rows * problem::value_dim(spec) * 4);
-                REQUIRE(ml->bytes >= rows * 8);
-                REQUIRE(o->offset + o->bytes <= ml->offset);
-                REQUIRE(ml->offset + ml->bytes <= launch.workspace.bytes());
+                const auto o = launch.workspace[families::Region::partial_o];
+                const auto ml = launch.workspace[families::Region::partial_ml];
+                REQUIRE(o.bytes >= rows * problem::value_dim(spec) * 4);
+                REQUIRE(ml.bytes >= rows * 8);
+                REQUIRE(o.offset + o.bytes <= ml.offset);
+                REQUIRE(ml.offset + ml.bytes <= launch.workspace.bytes());
             }
         }
     }

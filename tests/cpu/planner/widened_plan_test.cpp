@@ -95,15 +95,13 @@ TEST_CASE("widened keys take a workspace that is said, and no more than a bound"
     const planner::Launch launch = planner::launch_of(plan, shape);
     const std::int64_t rows = 3 * 8 * 5001;
     CHECK(launch.workspace.bytes() >= rows * 256 * 2);
-    const auto* const k = launch.workspace.find(families::regions::kWidenedK);
-    const auto* const v = launch.workspace.find(families::regions::kWidenedV);
-    REQUIRE(k != nullptr);
-    REQUIRE(v != nullptr);
-    CHECK(k->offset % families::WorkspaceLayout::kAlignment == 0);
-    CHECK(k->bytes == rows * 128 * 2);
-    CHECK(v->offset >= k->offset + k->bytes);
-    CHECK(v->bytes == rows * 128 * 2);
-    CHECK(launch.workspace.bytes() >= v->offset + v->bytes);
+    const auto k = launch.workspace[families::Region::widened_k];
+    const auto v = launch.workspace[families::Region::widened_v];
+    CHECK(k.offset % families::WorkspaceLayout::kAlignment == 0);
+    CHECK(k.bytes == rows * 128 * 2);
+    CHECK(v.offset >= k.offset + k.bytes);
+    CHECK(v.bytes == rows * 128 * 2);
+    CHECK(launch.workspace.bytes() >= v.offset + v.bytes);
     // 64 keys a CTA, of each KV head.
     CHECK(launch.extents[0].ctas == 3 * 8 * 79);
     // Without queries there is nothing to do.
