@@ -121,7 +121,7 @@ Json to_json(const Plan& plan, std::span<const CacheState> states) {
         for (const Step& step : instead.steps) names.push_back(step.kernel.name());
         json["instead"] = {{"above_widened_bytes", families::kMostWidenedBytes}, {"kernels", names}};
     }
-    json["numerics"] = {{"accumulate", "f32"},
+    json["numerics"] = {{"accumulate", "fp32"},
                         {"atol", plan.numerics.atol},
                         {"rtol", plan.numerics.rtol},
                         {"consistency", to_string(plan.problem.spec.consistency)},

@@ -102,7 +102,7 @@ if(NOT dynamic MATCHES "SONAME[^<]*<libattnsmith\\.so\\.${abi}>")
 endif()
 
 # What else may stand before the name of one of ours in a demangled symbol.
-set(ours "(typeinfo for |typeinfo name for |vtable for |VTT for |guard variable for |(non-)?virtual thunk to )?attnsmith::")
+set(ours "(std::optional<attnsmith::[A-Za-z]+> |typeinfo for |typeinfo name for |vtable for |VTT for |guard variable for |(non-)?virtual thunk to )?attnsmith::")
 run(${NM} --dynamic --defined-only --demangle --format=posix ${library})
 string(REPLACE "\n" ";" symbols "${output}")
 list(FILTER symbols EXCLUDE REGEX "^(${ours}|attnsmith_|ATTNSMITH_${abi} |$)")

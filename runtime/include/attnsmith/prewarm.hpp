@@ -67,7 +67,7 @@ struct PrewarmRefusal {
 // How a prewarm came out. If processes race for the same kernels, the sum of their `compiled` is the number
 // of kernels.
 struct [[nodiscard]] PrewarmReport {
-    // The number of kernels that were asked for: the sum of the next seven numbers.
+    // The number of kernels that were asked for: the sum of the numbers of all states, hits to cancelled.
     int total = 0;
     // The number of kernels of PrewarmState::hit.
     int hits = 0;

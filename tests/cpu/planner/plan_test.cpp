@@ -143,7 +143,7 @@ TEST_CASE("a plan's tolerance is its dtype's", "[planner]") {
         const nlohmann::json numerics = json_of(plan_of(spec, {8, 1, 4096}))["numerics"];
         CHECK(numerics["atol"] == tolerance);
         CHECK(numerics["rtol"] == tolerance);
-        CHECK(numerics["accumulate"] == "f32");
+        CHECK(numerics["accumulate"] == "fp32");
     }
 }
 

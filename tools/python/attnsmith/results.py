@@ -226,7 +226,7 @@ class SplitKv(_SplitKv, total=False):
 class PlannedNumerics(TypedDict):
     """How far o may be from exact attention: by `atol` + `rtol` * abs(o)."""
 
-    accumulate: Literal["f32"]
+    accumulate: Literal["fp32"]
     atol: float
     rtol: float
     consistency: Consistency
