@@ -89,7 +89,7 @@ void append_and_attend(const as::Runtime& runtime, Memory& memory) {
                          .kv_scale = as::KvScale::tensor},
                         {.batch = kTokens, .q_len = 1, .kv_len = kPagesEach * kPageSize});
 
-    // What one projection gave: the rows of q, k and v of a token behind one another. Views of it are bound.
+    // What one projection gave: the rows of q, k and v of a token, one after another. Views of it are bound.
     const std::int64_t rows = kHeads + 2 * kKvHeads;
     const as::Tensor fused = memory.zeros(as::DType::bf16, {kTokens, rows * kHeadDim}).split(1, rows);
     const as::Tensor q = fused.slice(1, 0, kHeads);

@@ -62,7 +62,7 @@ as::RuntimeOptions options_of(Pool& pool, const std::string& cache, const std::s
 
 as::Call bind(const as::Kernel& kernel, const as::Buffer& memory, std::int64_t q_len,
               const as::Buffer& workspace) {
-    // q, k, v and o of the longest sequences lie behind one another.
+    // q, k, v and o of the longest sequences lie one after another.
     const auto tensor = [&](int place, std::int64_t len) {
         return as::Tensor::contiguous(
             static_cast<std::byte*>(memory.data()) + place * kBatch * kLongest * kRow, as::DType::bf16,
@@ -75,7 +75,8 @@ as::Call bind(const as::Kernel& kernel, const as::Buffer& memory, std::int64_t q
 
 void run(const as::Runtime& runtime) {
     const as::AttentionSpec spec{.head_dim_qk = kHeadDim, .q_heads = kHeads, .mask = as::Mask::causal};
-    // The set serves all lengths; beside it, on a thread of the runtime's, a kernel for fp32 results.
+    // The set serves all lengths. A thread of the runtime prepares a kernel for fp32 results at the same
+    // time.
     as::AttentionSpec exact = spec;
     exact.precision = as::Precision::high;
     const std::shared_future<as::Kernel> later =

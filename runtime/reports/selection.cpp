@@ -28,7 +28,7 @@ Selection::Selection(const RuntimeImpl& runtime, const std::vector<int>& sms,
                      const std::optional<Coverage>& coverage)
     : sms_(sms), by_specs_(specs || coverage), coverage_(coverage ? &*coverage : nullptr) {
     for (const int sm : sms) (void)families::traits_of(sm);
-    if (specs && coverage) throw InvalidRequest("coverage", "given beside specs", "one of the two");
+    if (specs && coverage) throw InvalidRequest("coverage", "given together with specs", "one of the two");
     if (!by_specs_) return;
     if (coverage) named_ = named_specs(*coverage);
     const std::vector<int> asked = sms.empty() ? sms_of(list_kernels(runtime.cubins.store()).kernels) : sms;

@@ -24,7 +24,7 @@ class Selection {
   public:
     // All kernels, those for `sms`, or only those that planning could choose for `specs`, on `sms` or else on
     // those that the cache has anything for. Of a coverage, which outlives this, it is so for its specs.
-    // Throws InvalidRequest for an SM that there is not, and for specs beside a coverage.
+    // Throws InvalidRequest for an SM that there is not, and for specs together with a coverage.
     Selection(const RuntimeImpl& runtime, const std::vector<int>& sms,
               const std::optional<std::vector<AttentionSpec>>& specs,
               const std::optional<Coverage>& coverage);

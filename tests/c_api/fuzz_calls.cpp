@@ -263,7 +263,7 @@ void Fuzzer::call_clear_status() {
 }
 
 void Fuzzer::call_copy_status() {
-    static std::uint32_t word;  // written once somebody waits for the stream
+    static std::uint32_t word;  // written when the stream is waited for
     const attnsmith_call* const call = any_call();
     judge(attnsmith_call_copy_status(call, or_null(&word, "word"), nullptr, error_slot()),
           [&] { return true; });

@@ -28,7 +28,7 @@ class OnTheCpu(torch.overrides.TorchFunctionMode):
 
 
 def top_k(scores, k, *, row_ends):
-    """The columns of the k largest scores in front of each row's end, in ascending order; behind them -1."""
+    """The columns of the k largest scores in front of each row's end, in ascending order, then -1."""
     hidden = torch.arange(scores.shape[1]) >= row_ends[:, None]
     columns = scores.masked_fill(hidden, -torch.inf).topk(k).indices.sort().values
     return columns.int()

@@ -296,7 +296,7 @@ std::optional<int> most_rows_of_other_families(const AttentionSpec& spec, std::s
     if (problem::is_latent(spec)) return is_widened(spec) ? kDecodeRows : 0;
     if (is_wide(spec)) return kDecodeRows;
     if (is_widened(spec)) {
-        // The kernel for all sizes; beside it there may be one for many rows, whose keys were widened before.
+        // The kernel for all sizes. There may be another for many rows, whose keys were widened before.
         const bool serves_all =
             std::ranges::any_of(own, [](const Candidate& one) { return one.above < 0 && !one.up_to; });
         return serves_all ? std::optional<int>(kDecodeRows) : std::nullopt;
