@@ -33,6 +33,9 @@ void check_workspace(const Workspace& workspace, std::size_t needed) {
                              fmt::format("at least {}", needed));
     if (reinterpret_cast<std::uintptr_t>(workspace.data) % 256 != 0)
         throw InvalidRequest("workspace.data", fmt::format("{}", workspace.data), "a multiple of 256");
+    if (workspace.bytes > UINTPTR_MAX - reinterpret_cast<std::uintptr_t>(workspace.data))
+        throw InvalidRequest("workspace.bytes", std::to_string(workspace.bytes),
+                             fmt::format("bytes of memory from {} on", workspace.data));
 }
 
 }  // namespace engine

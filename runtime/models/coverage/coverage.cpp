@@ -13,6 +13,7 @@
 #include "attnsmith/error.hpp"
 #include "models/coverage/variants.hpp"
 #include "models/options.hpp"
+#include "problem/compute_capability.hpp"
 #include "problem/json_text.hpp"
 #include "problem/request/problem.hpp"
 #include "problem/request/request_fields.hpp"
@@ -203,6 +204,7 @@ Coverage coverage_of(const std::vector<AttentionRequest>& requests) {
         if (requests.size() > 1) name += fmt::format(" {}", i);
         try {
             const problem::Problem checked = problem::validate(given.spec, given.sizes);
+            for (const int sm : given.sm) problem::check_sm("sm", sm);
             ModelAttention attention;
             attention.name = std::move(name);
             attention.request = {checked.spec, checked.sizes, given.sm};

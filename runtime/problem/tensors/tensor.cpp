@@ -20,7 +20,14 @@ std::int64_t multiply(const char* field, std::int64_t a, std::int64_t b) {
     throw InvalidRequest(field, fmt::format("{} times {}", a, b), "a size that fits 64 bits");
 }
 
+// A program may have set the rank itself.
+void check_rank(const Tensor& tensor) {
+    if (tensor.rank >= 0 && tensor.rank <= Tensor::kMaxRank) return;
+    throw InvalidRequest("rank", std::to_string(tensor.rank), fmt::format("0 to {} axes", Tensor::kMaxRank));
+}
+
 void check_axis(const Tensor& tensor, const char* field, int axis) {
+    check_rank(tensor);
     if (axis >= 0 && axis < tensor.rank) return;
     throw InvalidRequest(field, std::to_string(axis),
                          fmt::format("an axis of the tensor, whose rank is {}", tensor.rank));
@@ -99,6 +106,7 @@ Tensor Tensor::strided(const void* data, DType dtype, std::span<const std::int64
 }
 
 std::int64_t Tensor::elements() const {
+    check_rank(*this);
     const auto extents = std::span(shape).first(static_cast<std::size_t>(rank));
     if (std::ranges::find(extents, 0) != extents.end()) return 0;
     std::int64_t count = 1;
@@ -107,6 +115,7 @@ std::int64_t Tensor::elements() const {
 }
 
 Tensor Tensor::permute(std::initializer_list<int> axes) const {
+    check_rank(*this);
     if (axes.size() != static_cast<std::size_t>(rank)) {
         throw InvalidRequest("axes", fmt::format("{} axes", axes.size()),
                              fmt::format("each of the tensor's {} axes once", rank));

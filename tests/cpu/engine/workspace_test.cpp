@@ -52,6 +52,12 @@ TEST_CASE("a workspace that is given has memory of its own", "[engine][workspace
               (void)kernel.bind(tensors, batch, Workspace{apart, needed - 1});
           }).field() == "workspace.bytes");
     CHECK_NOTHROW(kernel.bind(tensors, batch, Workspace{apart, needed}));
+    // Memory does not go on at address 0.
+    void* const last = reinterpret_cast<void*>(std::uintptr_t{0} - 256);
+    for (const Workspace& wraps : {Workspace{last, needed}, Workspace{apart, SIZE_MAX}}) {
+        CHECK(refused([&] { (void)kernel.bind(tensors, batch, wraps); }).field() == "workspace.bytes");
+        CHECK(refused([&] { runtime.clear_workspace(wraps); }).field() == "workspace.bytes");
+    }
     CHECK(fake().allocations == allocations);
     CHECK(refused([&] { (void)kernel.bind(tensors, batch, Workspace{}); }).field() == "workspace.data");
     CHECK_NOTHROW(kernel.bind(tensors, batch));

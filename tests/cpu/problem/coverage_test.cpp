@@ -215,6 +215,9 @@ TEST_CASE("Requests are a coverage, each once, named by their places") {
     CHECK(coverage.unsupported[0].name == "attention 3");
     other.spec.q_heads = -1;
     CHECK(refused([&] { (void)coverage_of({request, other}); }).field() == "requests[1].q_heads");
+    AttentionRequest nowhere = request;
+    nowhere.sm = {90, 91};
+    CHECK(refused([&] { (void)coverage_of({request, nowhere}); }).field() == "requests[1].sm");
 }
 
 TEST_CASE("The headers list the words that may be several") {

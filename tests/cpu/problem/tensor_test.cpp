@@ -1,6 +1,7 @@
 #include "attnsmith/tensor.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -114,6 +115,24 @@ TEST_CASE("views of views address the right elements", "[tensor]") {
     const Tensor cache = Tensor::contiguous(kBase, DType::fp16, {9, 2, 16, 4, 64});
     CHECK(strides(cache.select(1, 1)) == List{8192, 256, 64, 1});
     CHECK(offset_bytes(cache.select(1, 1)) == 4096 * 2);
+}
+
+TEST_CASE("a view of a tensor whose rank is out of range is refused", "[tensor]") {
+    for (const int rank : {-3, Tensor::kMaxRank + 1, 20, 1000}) {
+        Tensor tensor;
+        tensor.data = reinterpret_cast<void*>(256);
+        tensor.shape.fill(4);
+        tensor.strides.fill(1);
+        tensor.rank = rank;
+        const std::function<void()> views[] = {[&] { (void)tensor.split(0, 2); },
+                                               [&] { (void)tensor.select(0, 0); },
+                                               [&] { (void)tensor.slice(0, 0, 1); },
+                                               [&] {
+                                                   (void)tensor.permute({0, 1, 2, 3, 4, 5});
+                                               },
+                                               [&] { (void)tensor.elements(); }};
+        for (const auto& view : views) CHECK(refused(view).field() == "rank");
+    }
 }
 
 TEST_CASE("an absent tensor stays absent", "[tensor]") {
