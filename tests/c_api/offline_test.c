@@ -304,8 +304,8 @@ static void test_defaults_of_a_zeroed_spec(void) {
     succeeds(attnsmith_request_json(&spec, &zeroed, &with_zeroed, &error));
     CHECK(strcmp(with_null, with_zeroed) == 0);
     const char* const defaults[] = {
-        "\"dtype\":\"bf16\"",    "\"mask\":\"full\"",    "\"window_left\":null",      "\"scale\":0.125",
-        "\"softcap\":null",      "\"kv\":\"dense\"",     "\"index_dtype\":\"int32\"", "\"alignment\":16",
+        "\"dtype\":\"bf16\"",    "\"mask\":\"full\"",    "\"window_left\":null",       "\"scale\":0.125",
+        "\"softcap\":null",      "\"kv\":\"dense\"",     "\"index_dtype\":\"int32\"",  "\"alignment\":16",
         "\"head_dim_vo\":64",    "\"batch\":1",          "\"precision\":\"standard\"", "\"o_dtype\":\"bf16\"",
         "\"kv_dtype\":\"bf16\"", "\"kv_scale\":\"none\""};
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults; ++i) CHECK(contains(with_null, defaults[i]));
@@ -394,8 +394,8 @@ static void test_bad_specs(void) {
     SPEC_REFUSED(kv, 3, "spec.kv", "0 (dense), 1 (ragged) or 2 (paged)");
     SPEC_REFUSED(page_order, -7, "spec.page_order", "0 (NHD) or 1 (HND)");
     SPEC_REFUSED(index_dtype, ATTNSMITH_DTYPE_FP16, "spec.index_dtype", "0 (int32), 4 (int32) or 5 (int64)");
-    SPEC_REFUSED(precision, 2, "spec.precision", "0 (default) or 1 (high)");
-    SPEC_REFUSED(consistency, 2, "spec.consistency", "0 (default) or 1 (bitwise)");
+    SPEC_REFUSED(precision, 2, "spec.precision", "0 (standard) or 1 (high)");
+    SPEC_REFUSED(consistency, 2, "spec.consistency", "0 (standard) or 1 (bitwise)");
     SPEC_REFUSED(o_dtype, ATTNSMITH_DTYPE_INT32, "spec.o_dtype",
                  "0 (the default), 1 (fp16), 2 (bf16) or 3 (fp32)");
     SPEC_REFUSED(o_dtype, ATTNSMITH_DTYPE_FP16, "o_dtype", "bf16, as dtype is, or fp32");
@@ -416,6 +416,7 @@ static void test_bad_specs(void) {
     SPEC_REFUSED(head_dim_qk, 0, "head_dim_qk", "a multiple of 8");
     SPEC_REFUSED(head_dim_vo, -8, "head_dim_vo", "a multiple of 8");
     SPEC_REFUSED(kv_heads, 3, "kv_heads", "a divisor");
+    SPEC_REFUSED(causal_block, 4, "causal_block", "or mask causal");
     SPEC_REFUSED(page_size, 16, "page_size", "nothing or 0");
     SPEC_REFUSED(scale, -1, "scale", "above 0");
     SPEC_REFUSED(scale, NAN, "scale", "above 0");
