@@ -93,7 +93,7 @@ TEST_CASE("what vLLM's user decides is in all requests") {
     const Coverage several =
         asked_of_file("llama-3.1-8b.json", {{"page_size", {16, 32}}, {"kv_dtype", {"bf16", "fp8"}}});
     CHECK(std::ranges::count(several.attentions, std::string("append"), &ModelAttention::phase) == 4);
-    check_request(several, "full_attention/append (page_size 32, kv_dtype fp8)",
+    check_request(several, "full_attention/append (page_size 32, kv_dtype e4m3)",
                   kLlamaAppend + R"("kv": "paged", "page_order": "HND", "page_size": 32, "kv_dtype": "e4m3",
                                     "kv_scale": "tensor")");
     CHECK(several.specs().size() == 8);
