@@ -84,9 +84,9 @@ TEST_CASE("Types of o that do not go with one of q are skipped by name") {
     const Coverage coverage = of(R"(, "dtype": ["bf16", "fp16"], "o_dtype": ["bf16", "float16", "fp32"])");
     CHECK(names(coverage) ==
           Names{"attention (dtype bf16, o_dtype bf16)", "attention (dtype bf16, o_dtype fp32)",
-                "attention (dtype fp16, o_dtype float16)", "attention (dtype fp16, o_dtype fp32)"});
+                "attention (dtype fp16, o_dtype fp16)", "attention (dtype fp16, o_dtype fp32)"});
     const std::string reason = "o has the type of q, k and v, or fp32";
-    CHECK(coverage.skipped == std::vector<SkippedPart>{{"o_dtype float16 with dtype bf16", reason},
+    CHECK(coverage.skipped == std::vector<SkippedPart>{{"o_dtype fp16 with dtype bf16", reason},
                                                        {"o_dtype bf16 with dtype fp16", reason}});
     CHECK(of(R"(, "dtype": ["bf16", "fp16"], "o_dtype": "bf16")").attentions.size() == 1);
     // Where nothing is left, that is a mistake.
