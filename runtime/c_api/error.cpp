@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "attnsmith/error.hpp"
 #include "problem/failure.hpp"
 #include "problem/json_text.hpp"
 
@@ -38,22 +37,11 @@ std::string valid_utf8(const std::string& text) {
     return problem::parse_json(problem::json_string(text)).value().get<std::string>();
 }
 
-// Of the exception that is being handled, what programs without a JSON parser may ask for.
-void add_fields(OwnedError& error) {
-    try {
-        throw;
-    } catch (const InvalidRequest& wrong) {
-        error.field_text = valid_utf8(wrong.field());
-    } catch (const DriverError& wrong) {
-        error.driver_code = wrong.driver_code();
-    } catch (...) {  // has neither
-    }
-}
-
 attnsmith_error* make_error(const problem::Failure& failure) {
     auto error = std::make_unique<OwnedError>();
-    add_fields(*error);
     error->code = failure.code;
+    error->driver_code = failure.driver_code;
+    error->field_text = valid_utf8(failure.field);
     error->message_text = valid_utf8(failure.message);
     error->details_text = "{" + problem::fields_text(failure) + "}";
     error->message = error->message_text.c_str();

@@ -18,7 +18,7 @@
 namespace attnsmith::c_api {
 namespace {
 
-// The caller's functions, any of which may cancel what is left to do.
+// The caller's functions. Any of them may cancel what is left to do.
 class Callbacks {
   public:
     explicit Callbacks(const attnsmith_prewarm_options& given) : given_(given) {

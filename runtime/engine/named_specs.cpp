@@ -1,8 +1,6 @@
 #include "engine/named_specs.hpp"
 
-#include <unordered_set>
-
-#include "problem/request/request_fields.hpp"
+#include <cstddef>
 
 namespace attnsmith::engine {
 
@@ -11,13 +9,12 @@ std::string name_of(const ModelAttention& attention) {
 }
 
 NamedSpecs named_specs(const Coverage& coverage) {
-    NamedSpecs result;
-    const auto hash = [](const AttentionSpec& spec) { return problem::hash_of(spec); };
-    std::unordered_set<AttentionSpec, decltype(hash)> known(coverage.attentions.size(), hash);
+    NamedSpecs result{.specs = coverage.specs(), .names = {}};
+    // The specs are in the order of their first attentions.
     for (const ModelAttention& attention : coverage.attentions) {
-        if (!known.insert(attention.request.spec).second) continue;
-        result.specs.push_back(attention.request.spec);
-        result.names.push_back(name_of(attention));
+        const std::size_t next = result.names.size();
+        if (next < result.specs.size() && attention.request.spec == result.specs[next])
+            result.names.push_back(name_of(attention));
     }
     return result;
 }

@@ -11,6 +11,8 @@ std::int32_t window_or_none(const std::optional<std::int64_t>& window) {
         std::min<std::int64_t>(window.value_or(abi::kUnbounded), abi::kUnbounded));
 }
 
+bool is_bound(std::int32_t window) { return window < abi::kUnbounded; }
+
 }  // namespace
 
 abi::KeyBounds bounds_of(const AttentionSpec& spec) {
@@ -33,14 +35,14 @@ std::string_view to_string(MaskClass mask) {
 }
 
 MaskClass mask_class(const abi::KeyBounds& bounds) {
-    const bool left = bounds.window_left < abi::kUnbounded, right = bounds.window_right < abi::kUnbounded;
+    const bool left = is_bound(bounds.window_left), right = is_bound(bounds.window_right);
     if (!left && bounds.window_right == 0) return MaskClass::causal;
     return left || right ? MaskClass::window : MaskClass::full;
 }
 
 KeyWork key_work(const abi::KeyBounds& bounds, std::int64_t q_len, std::int64_t kv_len) {
     constexpr std::int64_t kTokensOfATile = 64;
-    const bool left = bounds.window_left < abi::kUnbounded, right = bounds.window_right < abi::kUnbounded;
+    const bool left = is_bound(bounds.window_left), right = is_bound(bounds.window_right);
     KeyWork work{.sides = int{left} + int{right}};
     if (bounds.attention_chunk > 0 &&
         bounds.attention_chunk < kv_len) {  // each chunk is like a sequence by itself

@@ -13,7 +13,14 @@
 namespace attnsmith::problem {
 
 Failure failure_of(const Error& error) {
-    return {static_cast<attnsmith_code>(error.kind()), error.what(), ErrorDetails::json_of(error)};
+    Failure failure{.code = static_cast<attnsmith_code>(error.kind()),
+                    .message = error.what(),
+                    .fields = ErrorDetails::json_of(error)};
+    if (const auto* const invalid = dynamic_cast<const InvalidRequest*>(&error))
+        failure.field = invalid->field();
+    if (const auto* const failed = dynamic_cast<const DriverError*>(&error))
+        failure.driver_code = failed->driver_code();
+    return failure;
 }
 
 Failure current_failure() {
@@ -24,9 +31,9 @@ Failure current_failure() {
     } catch (const std::bad_alloc&) {
         throw;
     } catch (const std::exception& error) {
-        return {ATTNSMITH_CODE_FAILED, error.what(), {}};
+        return {.code = ATTNSMITH_CODE_FAILED, .message = error.what()};
     } catch (...) {
-        return {ATTNSMITH_CODE_FAILED, "an exception that is none of std::exception's", {}};
+        return {.code = ATTNSMITH_CODE_FAILED, .message = "an exception that is none of std::exception's"};
     }
 }
 

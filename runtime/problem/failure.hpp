@@ -15,6 +15,8 @@ struct Failure {
     attnsmith_code code = ATTNSMITH_CODE_FAILED;
     std::string message{};  // as what() has it, which may hold any bytes
     std::string fields{};   // `,"name":value` for each of the exception's own fields
+    std::string field{};    // of an InvalidRequest, which may hold any bytes
+    int driver_code = 0;    // of a DriverError
 };
 
 // Describes an error of the library.

@@ -14,29 +14,25 @@ Case blocked(Case test, std::int64_t block) {
     return test;
 }
 
-// Same lengths, keys before the queries, more queries than keys (rows without a key), and single queries.
-Case mixed_lengths(Case test) {
-    return with_lengths(std::move(test), {200, 40, 150, 1, 0, 70}, {200, 333, 60, 270, 9, 513});
-}
-
 // Blocks shorter than a tile, no multiple of one, as long as one, and longer than some of the sequences.
 constexpr std::int64_t kBlocks[] = {2, 4, 7, 16, 32, 63, 64, 65, 128, 129, 200, 512};
 
 void add_lengths_of_blocks(Catalogue& catalogue) {
     for (const std::int64_t block : kBlocks) {
         const Case base = causal(attention(block % 2 ? DType::fp16 : DType::bf16, 64, 4, 2));
-        add(catalogue, kGroup, fmt::format("ragged {}", block), mixed_lengths(blocked(ragged(base), block)));
+        add(catalogue, kGroup, fmt::format("ragged {}", block),
+            with_mixed_lengths(blocked(ragged(base), block)));
         add(catalogue, kGroup, fmt::format("paged dim 128 {}", block),
-            mixed_lengths(blocked(paged(causal(attention(DType::bf16, 128, 8, 2))), block)));
+            with_mixed_lengths(blocked(paged(causal(attention(DType::bf16, 128, 8, 2))), block)));
         Case sliding = blocked(paged(base, 1), block);
         sliding.spec.window_left = 90;
-        add(catalogue, kGroup, fmt::format("window 90, block {}", block), mixed_lengths(sliding));
+        add(catalogue, kGroup, fmt::format("window 90, block {}", block), with_mixed_lengths(sliding));
         Case chunked = blocked(ragged(base), block);
         chunked.spec.attention_chunk = 100;
-        add(catalogue, kGroup, fmt::format("chunk 100, block {}", block), mixed_lengths(chunked));
+        add(catalogue, kGroup, fmt::format("chunk 100, block {}", block), with_mixed_lengths(chunked));
         Case bitwise = blocked(paged(base), block);
         bitwise.spec.consistency = Consistency::bitwise;
-        add(catalogue, kGroup, fmt::format("bitwise {}", block), mixed_lengths(bitwise));
+        add(catalogue, kGroup, fmt::format("bitwise {}", block), with_mixed_lengths(bitwise));
     }
 }
 
@@ -50,15 +46,15 @@ void add_generation(Catalogue& catalogue) {
         with_lengths(blocked(dense(causal(attention(DType::bf16, 128, 8, 8))), 1560), {6240}));
     for (const std::int64_t dim : {96, 256})
         add(catalogue, kGroup, fmt::format("head dim {}", dim),
-            mixed_lengths(blocked(ragged(causal(attention(DType::fp16, dim, 4, 2))), 48)));
+            with_mixed_lengths(blocked(ragged(causal(attention(DType::fp16, dim, 4, 2))), 48)));
 }
 
 void add_kernels_of_blocks(Catalogue& catalogue) {
     add_over_kernels(catalogue, "kernels", "paged 64 causal_block 37",
-                     mixed_lengths(blocked(paged(causal(attention(DType::bf16, 64, 4, 2))), 37)),
+                     with_mixed_lengths(blocked(paged(causal(attention(DType::bf16, 64, 4, 2))), 37)),
                      Splitting::both);
     add_over_kernels(catalogue, "kernels", "ragged 128 causal_block 200",
-                     mixed_lengths(blocked(ragged(causal(attention(DType::fp16, 128, 4, 2))), 200)),
+                     with_mixed_lengths(blocked(ragged(causal(attention(DType::fp16, 128, 4, 2))), 200)),
                      Splitting::both);
 }
 

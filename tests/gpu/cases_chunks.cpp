@@ -16,29 +16,25 @@ Case chunked(Case test, std::int64_t chunk) {
     return test;
 }
 
-// Same lengths, a cache in front, more queries than keys (rows without a key), and single queries.
-Case mixed_lengths(Case test) {
-    return with_lengths(std::move(test), {200, 40, 150, 1, 0, 70}, {200, 333, 60, 270, 9, 513});
-}
-
 // Chunks shorter than a tile, no multiple of one, as long as one, and longer than some of the sequences.
 constexpr std::int64_t kChunks[] = {1, 2, 7, 16, 63, 64, 65, 100, 128, 129, 176, 256, 300, 512};
 
 void add_lengths_of_chunks(Catalogue& catalogue) {
     for (const std::int64_t chunk : kChunks) {
         const Case base = attention(chunk % 2 ? DType::fp16 : DType::bf16, 64, 4, 2);
-        add(catalogue, "chunk", fmt::format("full {}", chunk), mixed_lengths(chunked(ragged(base), chunk)));
+        add(catalogue, "chunk", fmt::format("full {}", chunk),
+            with_mixed_lengths(chunked(ragged(base), chunk)));
         add(catalogue, "chunk", fmt::format("causal {}", chunk),
-            mixed_lengths(chunked(paged(causal(base)), chunk)));
+            with_mixed_lengths(chunked(paged(causal(base)), chunk)));
         add(catalogue, "chunk", fmt::format("causal dim 128 {}", chunk),
-            mixed_lengths(chunked(paged(causal(attention(DType::bf16, 128, 8, 2))), chunk)));
+            with_mixed_lengths(chunked(paged(causal(attention(DType::bf16, 128, 8, 2))), chunk)));
         Case window = chunked(ragged(base), chunk);
         window.spec.window_left = 50;
         window.spec.window_right = 20;
-        add(catalogue, "chunk", fmt::format("window 50, 20 chunk {}", chunk), mixed_lengths(window));
+        add(catalogue, "chunk", fmt::format("window 50, 20 chunk {}", chunk), with_mixed_lengths(window));
         Case sliding = chunked(paged(causal(base), 1), chunk);
         sliding.spec.window_left = 90;
-        add(catalogue, "chunk", fmt::format("causal window 90 chunk {}", chunk), mixed_lengths(sliding));
+        add(catalogue, "chunk", fmt::format("causal window 90 chunk {}", chunk), with_mixed_lengths(sliding));
     }
 }
 
@@ -62,27 +58,28 @@ void add_scores_of_chunks(Catalogue& catalogue) {
         const Case base = chunked(paged(causal(attention(DType::fp16, 64, 4, 2))), chunk);
         Case sink = base, alibi = base, softcap = base;
         sink.spec.sink = true;
-        add(catalogue, "chunk", fmt::format("sink {}", chunk), mixed_lengths(sink));
+        add(catalogue, "chunk", fmt::format("sink {}", chunk), with_mixed_lengths(sink));
         alibi.spec.alibi = true;
-        add(catalogue, "chunk", fmt::format("alibi {}", chunk), mixed_lengths(alibi));
+        add(catalogue, "chunk", fmt::format("alibi {}", chunk), with_mixed_lengths(alibi));
         softcap.spec.softcap = 20.0;
         softcap.spec.sink = true;
         softcap.values = check::Values::peaked;
-        add(catalogue, "chunk", fmt::format("softcap and sink {}", chunk), mixed_lengths(softcap));
+        add(catalogue, "chunk", fmt::format("softcap and sink {}", chunk), with_mixed_lengths(softcap));
     }
 }
 
 void add_kernels_of_chunks(Catalogue& catalogue) {
     add_over_kernels(catalogue, "kernels", "paged 64 chunk 37",
-                     mixed_lengths(chunked(paged(causal(attention(DType::bf16, 64, 4, 2))), 37)),
+                     with_mixed_lengths(chunked(paged(causal(attention(DType::bf16, 64, 4, 2))), 37)),
                      Splitting::both);
     add_over_kernels(catalogue, "kernels", "ragged 128 chunk 200",
-                     mixed_lengths(chunked(ragged(attention(DType::fp16, 128, 4, 2)), 200)), Splitting::both);
+                     with_mixed_lengths(chunked(ragged(attention(DType::fp16, 128, 4, 2)), 200)),
+                     Splitting::both);
     Case window = chunked(paged(causal(attention(DType::fp16, 192, 128, 4, 2))), 150);
     window.spec.window_left = 100;
     window.spec.sink = true;
-    add_over_kernels(catalogue, "kernels", "paged 192/128 chunk 150 window 100 sink", mixed_lengths(window),
-                     Splitting::both);
+    add_over_kernels(catalogue, "kernels", "paged 192/128 chunk 150 window 100 sink",
+                     with_mixed_lengths(window), Splitting::both);
 }
 
 check::Storage::Outputs outputs_of(const Context& context, const Case& test) {
@@ -101,7 +98,7 @@ std::string one_chunk(const Context& context) {
     const Case wide = causal(attention(DType::bf16, 128, 8, 2));
     const Case cases[] = {
         with_lengths(ragged(attention(DType::fp16, 64, 4, 2)), {200, 40, 1}, {200, 333, 270}),
-        mixed_lengths(paged(wide)), with_lengths(paged(wide), {1, 1, 1}, {5000, 333, 4096})};
+        with_mixed_lengths(paged(wide)), with_lengths(paged(wide), {1, 1, 1}, {5000, 333, 4096})};
     for (Case test : cases) {
         test.spec.lse = true;
         const auto without = outputs_of(context, test);

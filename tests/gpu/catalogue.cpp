@@ -62,6 +62,10 @@ Case with_lengths(Case test, std::vector<std::int64_t> q_lens, std::vector<std::
     return test;
 }
 
+Case with_mixed_lengths(Case test) {
+    return with_lengths(std::move(test), {200, 40, 150, 1, 0, 70}, {200, 333, 60, 270, 9, 513});
+}
+
 namespace {
 
 // With more keys than this |o| nears the elementwise tolerance, and only the log-sum-exp would miss some.

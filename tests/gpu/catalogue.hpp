@@ -87,6 +87,8 @@ Case causal(Case test);
 
 // One step of these lengths; equal ones where the second list is left out.
 Case with_lengths(Case test, std::vector<std::int64_t> q_lens, std::vector<std::int64_t> kv_lens = {});
+// Same lengths, keys before the queries, more queries than keys (rows without a key), and single queries.
+Case with_mixed_lengths(Case test);
 
 void add(Catalogue& catalogue, const std::string& group, const std::string& name, Case test);
 // A test that is a program of its own, and runs alone: it throws, or returns why it failed; empty is a pass.

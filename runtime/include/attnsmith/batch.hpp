@@ -207,7 +207,7 @@ struct TopKTensors {
     Tensor indices{};
 };
 
-// True for the structs of tensors, each of which names its op.
+// True for the structs of tensors that name their op.
 template <class Tensors>
 concept TensorsOfOp = std::is_same_v<decltype(Tensors::kOp), const Op>;
 

@@ -47,15 +47,15 @@ struct ATTNSMITH_API Coverage {
     [[nodiscard]] std::vector<AttentionSpec> specs() const;
 };
 
-// Reads a JSON request, of which the words that a program chooses (dtype, lse, kv, page_order, page_size,
-// index_dtype, alignment, o_dtype, kv_dtype, kv_scale, precision, consistency, slots, rope_table, q_dtype,
-// check_slots) may be arrays, and gives all combinations of their values. Combinations that cannot be are
-// skipped by name; those that no kernel serves are unsupported. A suffix of sm that says nothing, as in
-// "90f", is a warning. Throws InvalidRequest naming the field.
+// Reads a JSON request. Words that a program chooses (dtype, lse, kv, page_order, page_size, index_dtype,
+// alignment, o_dtype, kv_dtype, kv_scale, precision, consistency, slots, rope_table, q_dtype, check_slots)
+// may be arrays; the coverage has all combinations of their values. Combinations that cannot be are skipped
+// by name; those that no kernel serves are unsupported. A suffix of sm that says nothing, as in "90f", is a
+// warning. Throws InvalidRequest naming the field.
 [[nodiscard]] ATTNSMITH_API Coverage request_coverage(std::string_view json);
-// Reads a Hugging Face config.json (its text) with the options of parse_model_options(), of which the words
-// that a program chooses may be arrays (see request_coverage()), and gives all combinations of their values.
-// Throws as parse_model() does.
+// Reads a Hugging Face config.json (its text) with the options of parse_model_options(). Words that a program
+// chooses may be arrays (see request_coverage()); the coverage has all combinations of their values. Throws
+// as parse_model() does.
 [[nodiscard]] ATTNSMITH_API Coverage model_coverage(std::string_view config_json,
                                                     std::string_view options_json = "{}");
 // Reads a Hugging Face config.json (its text) once with each of these options, and gives each attention once.

@@ -60,7 +60,7 @@ std::string failures_text(const std::vector<Item>& items) {
     std::vector<const Item*> first;  // of each reason
     std::map<std::string, std::size_t> count;
     for (const Item& item : items) {
-        if (to_string(item.state) == "failed" && ++count[item.error] == 1) first.push_back(&item);
+        if (item.state == decltype(item.state)::failed && ++count[item.error] == 1) first.push_back(&item);
     }
     std::vector<std::string> reasons;
     for (const Item* item : first) {
